@@ -169,10 +169,16 @@ def settled(given: HloInput, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _trial(module: Module, text: str | None, options: Options) -> CompiledProgram:
-    """Compile as options say, and nothing else where that does not fit."""
+    """Compile as options say; what does not fit is compiled again if the module is long.
+
+    Of others the next best cut is likely to cost less than what makes the best one fit.
+    """
+    from hloipu.sharding import is_long
+
+    leaner = is_long(module)
     if text is not None and options.cache and not options.plugin:
-        return compile_cached(module, text, options, leaner=False)
-    return compile_once(module, options)
+        return compile_cached(module, text, options, leaner=leaner)
+    return (compile_verified if leaner else compile_once)(module, options)
 
 
 def module_attributes(module: Module) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
@@ -31,6 +31,10 @@ from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
 from hloipu_runtime.watching import current_search, doing, each
+
+if TYPE_CHECKING:
+    from hloipu_compiler.partition.sharding_search.candidate import Candidate as ShardedCandidate
+    from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 
 STEP_MEMO: Memo[Step] = Memo(4)
 """Steps that were priced: a search may come back to one."""
@@ -234,6 +238,11 @@ def _with_shardings(
         if ideal(some.efficiency) <= rate:
             continue
         sharding = some.sharding
+        if some.alone is not None and not is_thorough and options.micro_batches == 1:
+            # Nothing is left to be cut, and pricing a long module anew takes as long as compiling.
+            estimates.append(_alone(some.alone, sharding, whole.step.machine))
+            rate = max(rate, estimates[-1].per_second if estimates[-1].fits else 0.0)
+            continue
         with doing(f"cuts beside {sharding.flags()}"):
             try:
                 divided = with_sharding(module, sharding)
@@ -250,6 +259,21 @@ def _with_shardings(
             )
             rate = max(rate, estimate.per_second if estimate.fits else 0.0)
     return estimates, ()
+
+
+def _alone(candidate: "ShardedCandidate", sharding: "Sharding", machine: Machine) -> Estimate:
+    """Return what a sharding over all IPUs costs, as the search for shardings estimates it."""
+    cycles = candidate.spent.cycles
+    return Estimate(
+        Candidate(sharding=sharding),
+        cycles,
+        machine.chip.clock_hz / max(cycles, 1),
+        candidate.needed_bytes,
+        candidate.needed_bytes,
+        candidate.budget_bytes,
+        candidate.fits,
+        0.0,
+    )
 
 
 def _within(
@@ -311,8 +335,11 @@ def _with_trials(
         left = [estimate for estimate in left if estimate is not best]
         try:
             with doing(f"compiling the best of {len(estimates)} cuts"):
-                # The first one would have to be compiled in any case.
-                program = search.tried(compiled) if number else compiled()
+                if number:
+                    program = search.tried(compiled)
+                else:  # it would have to be compiled in any case
+                    with search.unhurried():
+                        program = compiled()
         except HloipuError:  # what estimates do not know of; another way may do
             left = [
                 estimate

@@ -1,6 +1,8 @@
 """What options say of dividing arrays over a mesh of IPUs, and what is found for `auto`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -14,20 +16,25 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.annotating import Annotated, annotated, require_undivided
 from hloipu_compiler.partition.spmd.parameter_rules import Sharding
-from hloipu_runtime.errors import UsageError
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.errors import HloipuError, UsageError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.watching import current_search, doing
 
 if TYPE_CHECKING:
+    from hloipu_compiler.partition.search.candidate import Estimate
     from hloipu_compiler.partition.sharding_search.beside_cuts import ShardingCandidate
     from hloipu_compiler.partition.sharding_search.candidate import Candidate
     from hloipu_compiler.partition.sharding_search.searching import Found
 
 AUTO = "auto"
-_MOST_SECONDS = 60.0
+_MOST_SECONDS = 30.0
 """Of a processor, for looking for shardings or for a cut of a long module, where no time limit says
 otherwise. The effort for others is bounded, so that they come out alike on every machine."""
+_MOST_TRIED = 1_000
+"""Instructions of all programs together that are compiled to see which sharding is best: of modules
+so short that it takes a second or two. Assumed."""
 _MOST_ROWS = 12
 ANNOTATED_MEMO: Memo[Module] = Memo(4)
 """Modules annotated: estimates and trials of a search begin with the same ones."""
@@ -95,9 +102,44 @@ def _found(module: Module, options: Options) -> Annotated:
         doing("looking for shardings"),
     ):
         found = found_shardings(module, system_of(module, options))
-    best = found.best.sharding(module)
+        best, fits = _judged(module, options, found)
     made = annotated(module, best.mesh, best.rules)
-    return Annotated(made.module, (*front_lines(module, found), *made.lines))
+    return Annotated(made.module, (*front_lines(module, found, best, fits=fits), *made.lines))
+
+
+def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding, bool]:
+    """Return the best sharding of the few that look best, as compiled, and whether it fits so.
+
+    Where few ops share the tiles, what they are done with decides, which estimates do not know. Of
+    a module that is not short it is the best by estimate.
+    """
+    from hloipu.compile_request import compile_request, plugins
+    from hloipu_compiler.driver import compile_module
+
+    def program_of(sharding: Sharding) -> CompiledProgram:
+        with plugins(plain):
+            request = compile_request(plain)
+            program = compile_module(with_sharding(module, sharding), request).program
+        return CompiledProgram(program, request.machine, code_memory=plain.code_memory)
+
+    few = list(dict.fromkeys(each.sharding(module) for each in found.good))
+    few = few[: _MOST_TRIED // max(module.instruction_count, 1)]
+    plain = replace(options, mesh=None, ipus=1, plan="none")
+    search, ranks = current_search(), list[tuple[bool, int, int]]()
+    for number, sharding in enumerate(few):
+        try:
+            with search.improving():
+                program = search.tried(partial(program_of, sharding)) if len(few) > 1 else None
+        except HloipuError:  # what does not go with it ends compiling what is chosen, too
+            continue
+        if program is not None:
+            fits, memory = program.fits, program.memory
+            worth = program.estimate().device_cycles if fits else memory.peak.total_bytes
+            ranks.append((not fits, worth, number))
+    if not ranks:
+        return found.best.sharding(module), False
+    fails, _, number = min(ranks)
+    return few[number], not fails
 
 
 def with_sharding(module: Module, sharding: Sharding | None) -> Module:
@@ -146,18 +188,30 @@ def system_of(module: Module, options: Options) -> Any:
     )
 
 
-def front_lines(module: Module, found: "Found", most: int = _MOST_ROWS) -> list[str]:
-    """Return the candidates that no other beats as a table, and the best one, for people."""
+def front_lines(module: Module, found: "Found", best: Sharding, *, fits: bool) -> list[str]:
+    """Return the candidates that no other beats as a table, and the best one, for people.
+
+    `fits`: whether that was compiled, and fits.
+    """
+    most = _MOST_ROWS
     rows = [_HEAD, *(_row(module, each) for each in found.front[:most])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD) - 1)]
     lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
     if len(found.front) > most:
         lines.append(f"… and {len(found.front) - most} more")
-    fits = "fits by estimate" if found.best.fits else "nothing fits; this is fast for its memory"
-    lines.append(f"best of {found.looked_at} ({fits}): {found.best.sharding(module).flags()}")
+    said = "fits" if fits else fitting_text(found.best)
+    lines.append(f"best of {found.looked_at} ({said}): {best.flags()}")
     if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
         lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines
+
+
+def fitting_text(best: "Candidate | Estimate") -> str:
+    """Return whether what was chosen fits by estimate; if not, how far it is from that."""
+    if best.fits:
+        return "fits by estimate"
+    times = best.needed_bytes / max(best.budget_bytes, 1)
+    return f"nothing fits by estimate; this is nearest, with {times:.2f} times the memory"
 
 
 def _row(module: Module, each: "Candidate") -> Sequence[str]:

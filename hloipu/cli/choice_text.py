@@ -2,6 +2,7 @@
 
 from hloipu.choosing import MOST_ROWS, Choice
 from hloipu.cli.table import readable_bytes, table
+from hloipu.sharding import fitting_text
 from hloipu_compiler.partition.search.candidate import Estimate
 
 _HEAD = ("micro-batches/s", "needed on an IPU", "bubble", "fits", "flags")
@@ -12,8 +13,7 @@ def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
     lines = [table(_HEAD, [_row(row) for row in choice.rows[:most]], left=0)]
     if len(choice.rows) > most:
         lines.append(f"… and {len(choice.rows) - most} more")
-    guess = "fits by estimate" if choice.best.fits else "nothing fits; this is fast for its memory"
-    fits = "fits" if choice.is_tried else guess
+    fits = "fits" if choice.is_tried else fitting_text(choice.best)
     lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.candidate.flags()}")
     lines += [f"  {note}" for note in choice.notes]
     if choice.best.candidate.stages > 1 and choice.best.candidate.micro_batches == 1:

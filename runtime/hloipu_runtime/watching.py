@@ -132,6 +132,15 @@ class Search:
         finally:
             self._part = outer
 
+    @contextmanager
+    def unhurried(self) -> Iterator[None]:
+        """Have work in the block end with the whole search only, whatever part of it is around."""
+        outer, self._part = self._part, None
+        try:
+            yield
+        finally:
+            self._part = outer
+
     def left(self) -> float:
         """Return the seconds that are left of all of its time; infinite where it has no limit."""
         return inf if self._seconds is None else self._seconds - self._gone()

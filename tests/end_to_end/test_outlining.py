@@ -13,8 +13,11 @@ from hloipu import api
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import outline_blocks
 from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.program.collective import Collective
+from hloipu_runtime.program.uses import steps_within
 
 LAYERS, WIDTH, BATCH, MICRO_BATCHES = 8, 8, 4, 3
+FSDP = {"mesh": {"data": 2}, "shard": ("weights_*__0_*=data", "data=data", "labels=data", "*=")}
 
 
 def loss(weights: Any, data: Any, labels: Any) -> Any:
@@ -73,6 +76,8 @@ def _small_blocks_count(monkeypatch: pytest.MonkeyPatch) -> None:
         {"stages": 2, "schedule": "sequential", "batch_serialization": 3},
         {"stages": 2, "hoist": "none"},
         {"stages": 4, "device_map": "0,0,0,0", "schedule": "sequential", "recompute": "full"},
+        {**FSDP, "gather_weights": "micro-batch"},
+        {**FSDP, "gather_weights": "micro-batch", "stages": 2, "recompute": "full"},
     ],
     ids=str,
 )
@@ -82,6 +87,9 @@ def test_training_is_that_of_the_whole_batch(text: str, mode: str, options: Any)
         over_memory="allow", **options,
     )  # fmt: skip
     assert program.program.functions
+    made = program.program
+    inside = [x for body in made.functions.values() for x in steps_within(body, made)]
+    assert any(isinstance(x, Collective) for x in inside) is ("mesh" in options)
     fed, begin = batches(2 * MICRO_BATCHES), state()
     with program.session(
         state=jax.tree.leaves(begin), infeeds={"data": iter(fed)}, mode=mode

@@ -13,7 +13,7 @@ from hloipu.choosing import chosen, priced, sweep
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
-from hloipu.sharding import with_sharding
+from hloipu.sharding import with_sharding, with_shardings
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.search.candidate import Candidate
@@ -22,6 +22,8 @@ from hloipu_compiler.partition.spmd.parameter_rules import Sharding
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import HloipuError, UnsupportedError
+from hloipu_runtime.machine.load import load_machine
+from tests.compiler.partition.sharding_search.test_searching import GRAPHS, graph_module
 
 DOT = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
 
@@ -110,6 +112,27 @@ def test_it_is_near_the_best_of_all(
         written, _ = plain_step(module, best.candidate.sharding.record())
         assert print_module(written) == print_module(choice.divided())
         assert best.candidate.flags().startswith(best.candidate.sharding.flags())
+
+
+@pytest.mark.parametrize(
+    ("graph", "tiles"),
+    [("a norm of columns", 8), ("transposed, and scattered over what is there", 1472)],
+)
+def test_a_mesh_is_near_the_best_of_all_that_compile(graph: str, tiles: int) -> None:
+    module, machine = graph_module(GRAPHS[graph]), {"tiles_per_ipu": str(tiles)}
+    options = resolve("compile", {"set": machine, "cache": False}).options
+    space, mesh = Space(module, System(load_machine("gc200", machine), 2)), (("data", 2),)
+    every = product(*([None, *space.specs(n, mesh)] for n in range(len(space.classes))))
+    divided = (space.candidate(mesh, choice) for choice in every)
+    shardings = {x.sharding(module) for x in divided if x.is_divided}
+    cycles = [
+        compile_once(with_sharding(module, each), options).estimate().device_cycles
+        for each in shardings
+    ]
+    given = {"mesh": "auto", "ipus": 2, "set": machine}
+    found = compile_once(with_shardings(module, given).module, options)
+    assert len(cycles) > 8
+    assert found.estimate().device_cycles <= 1.05 * min(cycles)
 
 
 def test_arrays_are_divided_where_no_trial_with_whole_ones_fits() -> None:

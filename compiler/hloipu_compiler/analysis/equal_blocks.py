@@ -31,8 +31,9 @@ _MOST_STRETCHES = 10_000
 """That are looked at, those that may save most first."""
 _MOST_BEGINNINGS = 4
 """Of a block in a stretch, that are tried, the best first."""
-_NOT_COMPARED = frozenset({"frontend_attributes"})
-"""Attributes that mean nothing any more once a step is cut."""
+_NOT_COMPARED = frozenset({"frontend_attributes", "channel_id"})
+"""Attributes that mean nothing any more once a step is cut, and numbers of collectives, which are
+others for each."""
 
 
 class Occurrence(NamedTuple):

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from hloipu_compiler.analysis.equal_blocks import EqualBlocks
 
 _STAYS = (
-    Trait.SIDE_EFFECT | Trait.COLLECTIVE | Trait.CALLER | Trait.ASYNC_START
+    Trait.SIDE_EFFECT | Trait.CALLER | Trait.ASYNC_START
     | Trait.ASYNC_UPDATE | Trait.ASYNC_DONE | Trait.LEGACY
 )  # fmt: skip
-"""Ops that are in no block: they own computations, meet others, or act on the world."""
+"""Ops that are in no block: they own computations, are there in parts, or act on the world."""
 _FUSED = 3
 """Elementwise ops that become one. Assumed: about what fusion makes of layers' text."""
 

@@ -10,8 +10,6 @@ _AS_FAST = 1.01
 """Candidates that differ by less in throughput are taken to be as fast: estimates tell no more."""
 _SURELY = 0.8
 """Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
-_EXCESS = 2
-"""Power of the memory that is needed, by which rates are divided where nothing fits. Assumed."""
 
 
 def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
@@ -35,20 +33,18 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
 
 
 def choice_of(estimates: list[Estimate]) -> Estimate:
-    """Return the fastest that fits, or where none does, what is fast for the memory it needs.
+    """Return the fastest that fits, or where none does, what is nearest to fitting.
 
-    Of candidates about as fast the plainest that surely fits, or that which needs least.
+    Of candidates about as fast the plainest that surely fits, or that which needs least; of those
+    about as near the fastest.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
-
-    def rate(estimate: Estimate) -> float:
-        return (
-            estimate.per_second if fitting else estimate.per_second / estimate.needed_bytes**_EXCESS
-        )
-
-    some = fitting or estimates
-    fastest = max(map(rate, some))
-    fast = [estimate for estimate in some if rate(estimate) * _AS_FAST >= fastest]
+    if not fitting:
+        nearest = min(estimate.needed_bytes for estimate in estimates)
+        near = [each for each in estimates if each.needed_bytes <= nearest * _ALIKE]
+        return max(near, key=lambda estimate: estimate.per_second)
+    fastest = max(estimate.per_second for estimate in fitting)
+    fast = [estimate for estimate in fitting if estimate.per_second * _AS_FAST >= fastest]
     least = min(estimate.needed_bytes for estimate in fast)
     return min(fast, key=lambda estimate: _preference(estimate, least))
 

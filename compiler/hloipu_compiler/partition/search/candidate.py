@@ -74,14 +74,19 @@ class Candidate:
         """Whether more than the optimizer's state lies in remote memory."""
         return any(self.offloaded_kinds)
 
+    @property
+    def only_divides(self) -> bool:
+        """Whether arrays are divided and the step is not cut: one stage has costs of its own."""
+        return self.sharding is not None and self == Candidate(sharding=self.sharding)
+
     def options(self) -> dict[str, Any]:
         """Return the values of the options that ask for it."""
         return {
-            "stages": self.stages,
+            "stages": None if self.only_divides else self.stages,
             "schedule": self.schedule,
             "micro_batches": self.micro_batches,
             "recompute": self.recompute,
-            "replicas": self.replicas,
+            "replicas": None if self.only_divides else self.replicas,
             "offload": self.offload,
             "shard_optimizer": self.shard_optimizer,
             "device_map": self.device_map or None,
@@ -93,6 +98,8 @@ class Candidate:
     def flags(self) -> str:
         """Return the command line's words for it."""
         words = [self.sharding.flags()] if self.sharding else []
+        if self.only_divides:
+            return words[0]
         words.append(f"--stages {self.stages}")
         if self.stages > 1:
             words.append(f"--schedule {self.schedule}")

@@ -18,8 +18,8 @@ from hloipu_compiler.partition.stages.recomputing import BLOCKS
 from hloipu_runtime.watching import Search, doing
 
 _HOPELESS = 1.25
-"""Times the memory that there is: where the leanest of the first round need more, no other way to
-use the same arrays is likely to fit. Assumed."""
+"""Times the memory that there is: where the leanest on most IPUs needs more, no other way to use
+the same arrays is likely to fit. Assumed."""
 _FASTEST, _LEANEST = 4, 2
 """Systems that are looked at closely: the fastest that fit, or of all, and those that need least
 memory. Assumed."""
@@ -39,7 +39,7 @@ def looked_at(
     """Return estimates of candidates of the first round, and of the promising ones of others.
 
     At least one, and those that were made when the search ended. Unless the search is thorough,
-    no more than the leanest of the first round where these leave little hope that anything fits.
+    no more than the leanest on most IPUs where that leaves little hope that anything fits.
     """
     estimates: list[Estimate] = []
 
@@ -59,10 +59,13 @@ def looked_at(
     ]  # however little time there is
     with search.improving():
         if not is_thorough:
-            estimate(_leanest(candidates))
+            # The more IPUs share a step, the less is on each.
+            leanest = sorted(_leanest(candidates), key=lambda candidate: -candidate.ipus)
+            estimate(leanest[:1])
             least = min(estimate.needed_bytes / estimate.budget_bytes for estimate in estimates)
             if least > _HOPELESS:
                 return estimates
+            estimate(leanest)
         estimate(first)
         promising = _promising(estimates)
         room = {_way(estimate.candidate) for estimate in estimates if estimate.fits}

@@ -39,6 +39,8 @@ class ShardingCandidate:
     """Cycles of one IPU with whole arrays over those of all that share them, by estimate."""
     stages: int
     """The fewest that have room for its arrays, by estimate, if they share them evenly."""
+    alone: Candidate | None
+    """What it costs apart from cuts, where its mesh takes all IPUs."""
 
 
 def shardings_beside(
@@ -58,11 +60,14 @@ def shardings_beside(
     for count in _counts(system.ipus):
         if current_search().is_over():
             break
-        own = replace(system, ipus=count, counts_code=False)
+        takes_all = count == system.ipus
+        own = replace(system, ipus=count, counts_code=takes_all)
         try:
             with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):
                 ops = most_ops // _OTHER_COUNTS if starts else most_ops
-                searched = found_shardings(module, own, starts, most_ops=ops, least=_LEAST)
+                searched = found_shardings(
+                    module, own, starts, most_ops=ops, least=_LEAST, settles=False
+                )
         except UsageError:  # so many IPUs divide nothing evenly
             continue
         starts = starts or searched.choices
@@ -70,9 +75,9 @@ def shardings_beside(
         for each in _fastest(searched, stages):
             efficiency = searched.undivided_cycles / max(count * each.spent.cycles, 1)
             least = 1 << (-(-each.needed_bytes // each.budget_bytes) - 1).bit_length()
-            beside.append(
-                (least <= stages, ShardingCandidate(each.sharding(module), efficiency, least))
-            )
+            sharding, alone = each.sharding(module), each if takes_all else None
+            some = ShardingCandidate(sharding, efficiency, least, alone)
+            beside.append((least <= stages, some))
     roomy = [x for has_room, x in beside if has_room] or [x for _, x in beside]
     return sorted(roomy, key=lambda x: (0 if fits else x.stages, -x.efficiency))
 

@@ -50,9 +50,14 @@ class Candidate:
 
     @property
     def score(self) -> tuple[bool, float]:
-        """A rank: the fastest that fits first; of what does not fit what is fast for its memory."""
+        """A rank to search by: as `rank`, but of what does not fit what is fast for its memory."""
         lacking = self.needed_bytes / max(self.budget_bytes, 1)
         return not self.fits, self.spent.cycles * max(1.0, lacking) ** 2
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """A rank among those that may be taken: the fastest that fits, or the nearest to that."""
+        return (False, self.spent.cycles) if self.fits else (True, self.needed_bytes)
 
     def sharding(self, module: Module) -> Sharding:
         """Return the mesh, and few rules by name that ask for these shardings."""

@@ -34,6 +34,8 @@ _FURTHER = 16
 """Tactics of the first round that later ones add: the best alone. Assumed."""
 _CARRIED = 6
 """Choices that are tried on every shape of mesh. Assumed."""
+_GOOD = 8
+"""Choices among which whoever compiles them may find the best. Assumed."""
 _IMPROVED = 3
 """Choices that are improved class by class. Assumed."""
 _STARTS = 8
@@ -53,6 +55,8 @@ class Found:
     front: tuple[Candidate, ...]
     """Those that no other beats in cycles and bytes, the fastest first."""
     best: Candidate
+    good: tuple[Candidate, ...]
+    """Few that divide arrays in different ways, the best first."""
     looked_at: int
     undivided_cycles: int
     """Of one IPU with whole arrays."""
@@ -73,17 +77,19 @@ def found_shardings(
     *,
     most_ops: int = MOST_OPS,
     least: int = _LEAST,
+    settles: bool = True,
 ) -> Found:
     """Return the best ways to divide a verified module's arrays over a system's IPUs.
 
     `starts`: choices to begin with, in place of beams of tactics. `most_ops`: written for a device
-    and priced, all candidates together, but for `least` of them. Where the current search ends
-    early, the best until then, of one at least. Raises UnsupportedError E0479 for a module that
+    and priced, all candidates together, but for `least` of them. `settles`: whether the best is
+    priced as a whole, where few of equal layers were. Where the current search ends early, the best
+    until then, of one at least. Raises UnsupportedError E0479 for a module that
     cannot be divided, UsageError E0486 where so many IPUs divide nothing evenly.
     """
     space = Space(module, system)
     most = min(max(most_ops // max(space.op_count, 1), least), _MOST)
-    return _Searching(space, most).found(starts)
+    return _Searching(space, most).found(starts, settles=settles)
 
 
 def mesh_shapes(devices: int, names: tuple[str, str]) -> list[MeshSizes]:
@@ -107,7 +113,7 @@ class _Searching:
             n for n, (c, size) in pairs if size >= space.large_bytes and c[0] < space.results
         ]
 
-    def found(self, starts: Sequence[Choice]) -> Found:
+    def found(self, starts: Sequence[Choice], *, settles: bool) -> Found:
         """Search, and say the shardings of the best ones in full."""
         shapes = mesh_shapes(self.space.system.ipus, free_axis_names(self.space.module))
         nothing: Choice = (None,) * len(self.space.classes)
@@ -126,23 +132,41 @@ class _Searching:
             for mesh, choice in self._front_keys(_STARTS):
                 if self._pair_count(mesh) <= _MOST_PAIRS:
                     self._improve(mesh, self._in_full(mesh, choice), together=2)
-        divided = sorted((x for x in self.tried.values() if x.is_divided), key=lambda x: x.score)
-        if not divided:
+        if not any(x.is_divided for x in self.tried.values()):
             raise UsageError(
                 "E0486",
                 f"{shapes[-1][0][1]} IPUs divide no parameter or large result evenly",
                 hint="ask for a number that divides a dimension",
             )
-        keys = {id(candidate): key for key, candidate in self.tried.items()}
-        told = [*self._told(front_of(list(self.tried.values()))), divided[0]]
-        settled = [
-            self.space.settled(*keys[id(x)], x) for x in {id(x): x for x in told}.values()
-        ]  # fmt: skip
-        best = min((x for x in settled if x.is_divided), key=lambda x: x.score)
+        front, best = self._settled(settles=settles)
         good = (*self._best_keys(_CARRIED), *self._front_keys(_STARTS))
         choices = tuple(dict.fromkeys(choice for _, choice in good))
         whole = self.space.prices.spent(self.space.module).cycles
-        return Found(tuple(front_of(settled)), best, len(self.tried), whole, choices)
+        pairs = sorted(self.tried.items(), key=lambda pair: pair[1].rank)
+        alike = {(x.mesh, x.specs): (key, x) for key, x in reversed(pairs) if x.is_divided}
+        few = sorted(alike.values(), key=lambda pair: pair[1].rank)[:_GOOD]
+        rows = [self.space.settled(*key, x, whole=False) for key, x in few]
+        return Found(front, best, (best, *rows), len(self.tried), whole, choices)
+
+    def _settled(self, *, settles: bool) -> tuple[tuple[Candidate, ...], Candidate]:
+        """Return those that no other beats, with the shardings that flags say, and the best.
+
+        Of a module that is folded those are priced as a whole that look best, one by one, until the
+        best is; without `settles` none.
+        """
+        keys = {id(candidate): key for key, candidate in self.tried.items()}
+        divided = min((x for x in self.tried.values() if x.is_divided), key=lambda x: x.rank)
+        told = [*self._told(front_of(list(self.tried.values()))), divided]
+        left = set(range(len(told))) if self.space.folded is not None else set()
+        rows = [
+            self.space.settled(*keys[id(x)], x, whole=n not in left) for n, x in enumerate(told)
+        ]
+        while True:
+            best = min((n for n, x in enumerate(rows) if x.is_divided), key=lambda n: rows[n].rank)
+            if best not in left or not settles:
+                return tuple(front_of(rows)), rows[best]
+            left.remove(best)
+            rows[best] = self.space.settled(*keys[id(told[best])], told[best], whole=True)
 
     def _begin(self, shapes: Sequence[MeshSizes]) -> None:
         """Look at meshes of one axis and of two; of a folded module first at what is usual."""
@@ -157,7 +181,7 @@ class _Searching:
             self._beam(mesh, int(self.left * share))
 
     def _told(self, front: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Return those that are priced as a whole.
+        """Return those to be shown.
 
         All, but of a module that is folded the fastest of those that have room on one IPU, on
         two, on four and so on, and the leanest.

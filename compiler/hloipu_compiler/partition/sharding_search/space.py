@@ -97,7 +97,7 @@ class Space:
         self.prices = BlockPrices(system.machine, system.tuning, system.ipus, system.assumed_trips)
         self.folded = short
         self.whole = _Pricing(short.whole if short else module, system.state, self)
-        self.short = _Pricing(short.module, short.state, self) if short else self.whole
+        self.short = _Pricing(short.module, short.state, self, self.whole) if short else self.whole
         self.known: dict[tuple[MeshSizes, Choice], Candidate] = {}
 
     @property
@@ -178,8 +178,10 @@ class Space:
             self.known[key] = self._tried(mesh, choice)
         return self.known[key]
 
-    def settled(self, mesh: MeshSizes, choice: Choice, tried: Candidate) -> Candidate:
-        """Return a choice priced as a whole, with the shardings that its flags will say.
+    def settled(
+        self, mesh: MeshSizes, choice: Choice, tried: Candidate, *, whole: bool
+    ) -> Candidate:
+        """Return a choice with the shardings that its flags will say, priced with them if `whole`.
 
         Those of all parameters; of a module that is folded those of the choice alone, since what
         propagation decides differs from layer to layer.
@@ -189,7 +191,7 @@ class Space:
             return self.whole.priced(mesh, said)
         said = self._said(choice)
         specs = tuple(said.get(n) for n in range(len(self.places)))
-        return replace(self.whole.priced(mesh, said), specs=specs)
+        return replace(self.whole.priced(mesh, said) if whole else tried, specs=specs)
 
     def _said(self, choice: Choice) -> dict[int, Spec]:
         pairs = zip(self.classes, choice, strict=True)
@@ -213,8 +215,10 @@ class Space:
 class _Pricing:
     """A module in the shardings that are tried, and what was found for all of them."""
 
-    def __init__(self, module: Module, state: StatePairs, space: Space) -> None:
-        self.module, self.state = module, state
+    def __init__(
+        self, module: Module, state: StatePairs, space: Space, like: "_Pricing | None" = None
+    ) -> None:
+        self.module, self.state, self.like = module, state, like
         self.system, self.prices = space.system, space.prices
         self.places = _places(module)
         self.results = len(parameter_arrays(module))
@@ -252,7 +256,7 @@ class _Pricing:
         """Return the program of one device, priced."""
         system, (axes, parts) = self.system, _axes_of(mesh)
         results = entry_splits(self.module, known, self.state)[1]
-        paths, cuts = self.shared.setdefault(axes.sizes, (Paths(axes), {}))
+        paths, cuts = self._shared(axes)
         local = for_one_device(self.module, known, results, paths, cuts)
         spent = self.prices.spent(local)
         specs = [
@@ -269,6 +273,13 @@ class _Pricing:
             system.budget_bytes,
             seconds(system.machine, spent.cycles),
         )
+
+    def _shared(self, axes: DeviceAxes) -> tuple[Paths, Cuts]:
+        """Return what is known for meshes with these parts, with what one like this knows."""
+        if axes.sizes not in self.shared:
+            paths, cuts = self.like._shared(axes) if self.like else (Paths(axes), None)
+            self.shared[axes.sizes] = paths, Cuts(cuts)
+        return self.shared[axes.sizes]
 
 
 def _places(module: Module) -> list[tuple[Key, int]]:

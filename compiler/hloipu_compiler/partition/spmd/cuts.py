@@ -13,7 +13,7 @@ Where another dimension of such an op has room, the parts go there: an all-to-al
 Source: openxla/shardy `shardy/dialect/sdy/transforms/export/explicit_reshards_util.cc`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
@@ -37,6 +37,7 @@ from hloipu_compiler.partition.spmd.choosing import (
 )
 from hloipu_compiler.partition.spmd.factor_parts import factor_places, parts_along
 from hloipu_compiler.partition.spmd.reshard_steps import Axes, Paths, Split, State
+from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import identity
@@ -70,6 +71,8 @@ _MOVED_ASIDE = frozenset("sort topk fft cholesky triangular-solve".split())
 """Opcodes that cost more on whole operands than an exchange of dimensions does."""
 _MASKED_READS = frozenset("gather dynamic-slice".split())
 """Opcodes of which each device reads what it has; the others read zeros."""
+_SAYS_NOTHING = ("sharding", "frontend_attributes")
+"""Attributes that do not say what an op computes."""
 _WHOLE_RESULTS = frozenset("dynamic-slice topk".split())
 """Opcodes whose result is whole along what only they have in blocks."""
 
@@ -169,8 +172,42 @@ class Ends:
     """How often the op runs for each time that an operand moves, where that is not once."""
 
 
-Cuts = dict[tuple[str, int, Ends], Cut]
-"""How ops are divided, by their computation, position, and what they read and make."""
+class Cuts:
+    """How ops of a module are divided: once for those that look alike, and read and make the same.
+
+    `like`: those of a module with the same ops, on the same mesh; what either finds both know.
+    """
+
+    def __init__(self, like: "Cuts | None" = None) -> None:
+        self.known: dict[tuple[int, Ends], Cut] = like.known if like else {}
+        self.numbers: dict[Hashable, int] = like.numbers if like else {}
+        """Of what ops look like."""
+        self.looks: dict[tuple[str, int], int] = {}
+
+    def of(
+        self, module: Module, computation: Computation, position: int, x: Instruction, ends: Ends,
+        paths: Paths,
+    ) -> Cut:  # fmt: skip
+        """Return how the op at a position is divided; collectives may be written as `x` says."""
+        if x.opcode in COLLECTIVES:
+            return cut_of(module, computation, x, ends, paths)
+        key = (computation.name, position)
+        look = self.looks.get(key)
+        if look is None:
+            look = self.looks[key] = self._look(computation, position)
+        cut = self.known.get((look, ends))
+        if cut is None:
+            cut = self.known[look, ends] = cut_of(module, computation, x, ends, paths)
+        return cut if cut.x is x else replace(cut, x=x)
+
+    def _look(self, computation: Computation, position: int) -> int:
+        """Return the number of what decides how an op may be divided, beside where arrays are."""
+        x = computation.instructions[position]
+        shapes = tuple([computation.instructions[i].shape for i in x.operands])
+        own: Hashable = (x.opcode, without(x.attributes, _SAYS_NOTHING), x.shape, shapes)
+        if x.attributes.called:  # what they call, and begin with, may differ
+            own = (self, computation.name, position)
+        return self.numbers.setdefault(own, len(self.numbers))
 
 
 def cut_of(

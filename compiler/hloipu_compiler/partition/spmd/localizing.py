@@ -106,7 +106,7 @@ class Localizing:
         self.queues: dict[Queue, tuple[Sizes, Splits]] = {}
         """Sizes and splits of the arrays that queues carry, as their first op has them."""
         self.channels = count(1)
-        self.cuts: Cuts = {} if cuts is None else cuts
+        self.cuts = cuts or Cuts()
         self.regions = regions_of(module, known)
         self.manual = manual_parts(module, self.regions)
         """Of ops in manual regions the manual parts, as bits."""

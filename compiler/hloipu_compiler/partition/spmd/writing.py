@@ -18,7 +18,7 @@ from hloipu_compiler.ir.ops import COLLECTIVES
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaf_range, leaves_of
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
-from hloipu_compiler.partition.spmd.cuts import Cut, Ends, cut_of
+from hloipu_compiler.partition.spmd.cuts import Cut, Ends
 from hloipu_compiler.partition.spmd.delaying import delayed
 from hloipu_compiler.partition.spmd.local_ops import (
     OF_WHOLES,
@@ -388,10 +388,7 @@ class Writer:
         if cut is None:
             states = (*(block.state for block in given), *map(State, wanted))
             ends = Ends(states, tuple(self._made(key[1], x.operands)), tuple(self._turns(x)))
-            known, seen = self.whole.cuts, (*key, ends)
-            if seen not in known or x.opcode in COLLECTIVES:
-                known[seen] = cut_of(self.module, self.old, x, ends, self.whole.paths)
-            cut = known[seen]
+            cut = self.whole.cuts.of(self.module, self.old, key[1], x, ends, self.whole.paths)
         self._demand(key[1], x.operands, cut.splits)
         each = zip(given, self._operand_leaves(x), cut.splits, strict=False)
         operands = [

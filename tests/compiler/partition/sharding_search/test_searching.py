@@ -104,11 +104,11 @@ def test_it_is_near_the_best_of_all(
         for choice in product(*(list(space.specs(n, mesh)) for n in range(len(space.classes))))
     ]
     assert is_tight != all(x.fits for x in every)
-    best = min((x for x in every if x.is_divided), key=lambda x: x.score)
+    best = min((x for x in every if x.is_divided), key=lambda x: x.rank)
     found = found_shardings(module, system).best
     assert len(every) > 8
-    assert found.score[0] == best.score[0]
-    assert found.score[1] <= 1.05 * best.score[1]
+    assert found.rank[0] == best.rank[0]
+    assert found.rank[1] <= 1.05 * best.rank[1]
 
 
 def mlp(x: jax.Array, up: jax.Array, down: jax.Array) -> jax.Array:
@@ -217,7 +217,7 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
         said = {n: spec for family, spec in both for n in family}
         choice = tuple(said.get(n) for n in range(len(looked.classes)))
         short = looked.candidate(mesh, choice)
-        full = looked.settled(mesh, choice, short)
+        full = looked.settled(mesh, choice, short, whole=True)
         if short.is_divided:
             cycles.append((short.spent.cycles, full.spent.cycles))
             sizes.append((short.needed_bytes, full.needed_bytes))
@@ -227,12 +227,13 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
     for pairs in (cycles, sizes):
         assert median(few / whole for few, whole in pairs) == pytest.approx(1.0, abs=0.12)
     found = found_shardings(module, system_of(module, 4, 1472), most_ops=10_000)
-    for row in found.front:
+    state = system_of(module, 4, 1472).state
+    for row in (found.best, *found.front):
         text = annotated(module, row.mesh, row.sharding(module).rules).module
-        state = system_of(module, 4, 1472).state
         if row.is_divided:
+            off = 0.0 if row is found.best else 0.2  # priced as a whole, or by few of its layers
             local = partitioned(text, state).module
-            assert looked.prices.spent(local) == row.spent, row.sharding(module).flags()
+            assert row.spent.cycles == pytest.approx(looked.prices.spent(local).cycles, rel=off)
 
 
 def test_what_divides_is_looked_at_however_little_time_there_is() -> None:
@@ -261,7 +262,7 @@ def test_flags_give_what_was_found(tmp_path: Path) -> None:
     path.write_text(print_module(module))
     said = run("estimate", str(path), "--mesh", "auto", "--ipus", "4")
     table, best = said.err.splitlines(), found.best.sharding(module).flags()
-    assert table[len(found.front) + 1] == f"best of {found.looked_at} (fits by estimate): {best}"
+    assert table[len(found.front) + 1] == f"best of {found.looked_at} (fits): {best}"
     step, lines = plain_step(parse(path.read_text()), {"mesh": "auto", "ipus": 4})
     assert lines == table[: len(lines)]
     assert step.attributes.integer("num_partitions") == 4
