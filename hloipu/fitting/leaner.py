@@ -189,7 +189,9 @@ def with_smaller_products(
             least, least_rooms = program, rooms
             best = _better(best, program)
         most_spared = max(most_spared, before - lacking)
-        if left < _ROOM_TRIES - 1 and most_spared * left < lacking:
+        # The first try says whether products spare more than the code of their pieces takes.
+        enough = 1 if left == _ROOM_TRIES - 1 else lacking
+        if most_spared * left < enough:
             break  # as much each time would not be enough
     return WithRooms(best, least, least_rooms)
 

@@ -74,6 +74,7 @@ def test_shares_get_smaller_as_long_as_less_lacks(
     [
         ([(60, 11), (20, 12), (0, 13)], 3, 2),
         ([(50, 10), (70, 10), (0, 20)], 3, 2),  # one that lacks more may lead to one that fits
+        ([(101, 9), (0, 10)], 1, -1),  # whose code takes more than the products spare
         ([(95, 10), (91, 10), (0, 10)], 2, 1),  # by as much each time too much would lack
         ([(90, 12), (80, 13), (70, 14), (60, 15)], 2, -1),  # slower by more than it spares
         ([(90, 10), (20, 10), (15, 10), (12, 10), (0, 10)], 4, 3),
