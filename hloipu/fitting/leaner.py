@@ -38,6 +38,10 @@ _LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller shares. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
 
+_MANY_VARIABLES = 5_000
+"""A program with more takes a second and more for each try: it has no second one where the first
+spares nothing. Assumed."""
+
 _ROOM_LACKING_PERCENT = 50
 """The same of smaller products at full moments, whose first try says whether more are worth it."""
 
@@ -191,7 +195,8 @@ def with_smaller_products(
         most_spared = max(most_spared, before - lacking)
         if left == _ROOM_TRIES - 1:
             # It says whether products spare more than the code of their pieces takes.
-            if _lacking_in_all(program) >= _lacking_in_all(begin.least):
+            is_large = len(program.program.variables) > _MANY_VARIABLES
+            if is_large and _lacking_in_all(program) >= _lacking_in_all(begin.least):
                 break
         elif most_spared * left < lacking:
             break  # as much each time would not be enough

@@ -41,7 +41,7 @@ class _Along(NamedTuple):
     """A block along a dimension, and how many blocks meet at most at both ends of both ways."""
 
     block: int
-    count: int
+    parts: int
     met_here: int
     meets_here: int
     met_there: int

@@ -35,6 +35,7 @@ def stand_in(bytes_per_tile: int, cycles: int, on_other: int = 5) -> CompiledPro
     """Return one that takes so many cycles besides, and lacks so much on another IPU."""
     found = cast(Any, lacks(bytes_per_tile))
     found.on_other = on_other
+    found.program = SimpleNamespace(variables=range(leaner._MANY_VARIABLES + 1))
     found.memory_plan, found.profile = None, lambda: SimpleNamespace(lower_bound_cycles=cycles)
     return cast(CompiledProgram, found)
 
