@@ -448,8 +448,9 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
             known=memory.forms,
         )
         size = max(int(ipu.needed_bytes.max()) for ipu in less.ipus)
-        if size < least:
-            least, hoisting = size, hoisting._replace(program=joined, memory=less)
+        if size >= least:
+            break
+        least, hoisting = size, hoisting._replace(program=joined, memory=less)
         if less.fits:
             break
     return hoisting

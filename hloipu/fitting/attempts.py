@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from hloipu.compile_request import compile_request, plugins
 from hloipu.fitting.leaner import (
@@ -66,8 +67,9 @@ class Attempts:
         self.program_of = program_of
         self._cuts: Memo[Compilation] = Memo(_KEPT)
         self._passed: Memo[Compilation] = Memo(_KEPT)
-        self._drafts: list[tuple[CompiledProgram, Options, Compilation]] = []
-        """With the lowered compilations that they were made of."""
+        self._drafts: list[tuple[ref[CompiledProgram], Options, Compilation]] = []
+        """With the lowered compilations that they were made of; programs that nobody has any more
+        are let go with these, which take tens of megabytes each."""
 
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
@@ -82,8 +84,10 @@ class Attempts:
         compilation: Compilation,
     ) -> None:
         """Take a program as a draft, if it is one; `lowered`: what its compilation was made of."""
+        self._drafts = [draft for draft in self._drafts if draft[0]() is not None]
         if compilation.draft is not None:
-            self._drafts.append((program, options, replace(lowered, draft=compilation.draft)))
+            known = replace(lowered, draft=compilation.draft)
+            self._drafts.append((ref(program), options, known))
 
     def program(self, attempt: Attempt) -> CompiledProgram:
         """Return the program of an attempt."""
@@ -105,7 +109,7 @@ class Attempts:
     def finished(self, program: CompiledProgram) -> CompiledProgram:
         """Return a draft with copies before loops as far as there is room, others as they are."""
         for draft, options, lowered in self._drafts:
-            if draft is program:
+            if draft() is program:
                 request = replace(lowered.request, is_draft=False)
                 compilation = continued(replace(lowered, request=request), clock=self.phase)
                 whole = self.program_of(compilation, options)
@@ -124,13 +128,14 @@ class Attempts:
     def _made(self, passed: Compilation, options: Options) -> CompiledProgram:
         with plugins(options):
             lowered = continued(passed, Phase.LOWERED, self.phase)
-            for program, _, known in self._drafts:
-                if _is_same(known, lowered):
+            for draft, _, known in self._drafts:
+                program = draft()
+                if program is not None and _is_same(known, lowered):
                     return program  # plans took less than they might
             compilation = continued(lowered, clock=self.phase)
-        program = self.program_of(compilation, options)
-        self.draft(program, options, lowered, compilation)
-        return program
+        made = self.program_of(compilation, options)
+        self.draft(made, options, lowered, compilation)
+        return made
 
 
 def _is_same(first: Compilation, second: Compilation) -> bool:

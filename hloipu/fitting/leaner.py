@@ -38,6 +38,10 @@ _LACKING_PERCENT = 25
 """Of a tile's memory: what lacks more is not tried with smaller shares. Assumed: the products alive
 at the fullest moment seldom take more than that off it."""
 
+_MANY_VARIABLES = 5_000
+"""A program with more takes a second and more for each try: it has no second one where the first
+spares nothing. Assumed."""
+
 _ROOM_LACKING_PERCENT = 50
 """The same of smaller products at full moments, whose first try says whether more are worth it."""
 
@@ -189,7 +193,12 @@ def with_smaller_products(
             least, least_rooms = program, rooms
             best = _better(best, program)
         most_spared = max(most_spared, before - lacking)
-        if left < _ROOM_TRIES - 1 and most_spared * left < lacking:
+        if left == _ROOM_TRIES - 1:
+            # It says whether products spare more than the code of their pieces takes.
+            is_large = len(program.program.variables) > _MANY_VARIABLES
+            if is_large and _lacking_in_all(program) >= _lacking_in_all(begin.least):
+                break
+        elif most_spared * left < lacking:
             break  # as much each time would not be enough
     return WithRooms(best, least, least_rooms)
 
@@ -233,11 +242,25 @@ def _is_cut(program: CompiledProgram) -> bool:
 
 def lacking_bytes(program: CompiledProgram) -> int:
     """Return what the fullest tile lacks, of all its memory or for code, times an IPU's tiles."""
+    return max(lacking_by_ipu(program))
+
+
+def lacking_by_ipu(program: CompiledProgram) -> list[int]:
+    """Return the same of each IPU; negative where it has room."""
     plan, machine = program.memory_plan, program.machine
-    needed = max(int(ipu.needed_bytes.max()) for ipu in plan.ipus)
-    code = max(int(ipu.code_bytes.max()) for ipu in plan.ipus)
-    lacking = max(needed - plan.available_bytes, code - machine.memory.executable_bytes)
-    return lacking * machine.chip.tiles_per_ipu
+    return [
+        machine.chip.tiles_per_ipu
+        * max(
+            int(ipu.needed_bytes.max()) - plan.available_bytes,
+            int(ipu.code_bytes.max()) - machine.memory.executable_bytes,
+        )
+        for ipu in plan.ipus
+    ]
+
+
+def _lacking_in_all(program: CompiledProgram) -> int:
+    """Return what all IPUs lack together: each may be cured on its own."""
+    return sum(max(0, lacking) for lacking in lacking_by_ipu(program))
 
 
 def _spared_bytes(module: Module, options: Options) -> int:

@@ -248,6 +248,8 @@ class _Moves:
         """Among those at one place, before `old`."""
         self._buffers = buffers
         self._readers = _readers(buffers)
+        self._read: dict[tuple[int, ...], dict[int, list[int]]] = {}
+        """Of each group that was asked for: see `_others`."""
 
     def bytes_made(self, group: tuple[int, ...]) -> int:
         """Return the bytes that instructions make, and that stay for others or the end."""
@@ -335,14 +337,17 @@ class _Moves:
 
     def _others(self, group: tuple[int, ...]) -> dict[int, list[int]]:
         """Return the buffers that instructions read and do not make, with their other readers."""
+        if (known := self._read.get(group)) is not None:
+            return known
         buffers = self._buffers
         made = {b for i in group for b in buffers.makes[i]}
         read = dict.fromkeys(b for i in group for b in buffers.reads[i])
-        return {
+        others = self._read[group] = {
             b: [i for i in self._readers[b] if i not in group]
             for b in read
             if b not in made and b not in buffers.kept and len(self._readers[b]) <= _MOST_READERS
         }
+        return others
 
     def order(self) -> list[int]:
         """Return the instructions in their new order."""

@@ -101,7 +101,8 @@ def reduction_alternatives(
     """Return the cheapest plan for each way to begin."""
     left = _Left(codelet, element_types, shape, mapping, code_price)
     plans = []
-    for first in _beginnings(machine, left, partial_types, _MOST_STAGES):
+    beginnings = (*_whole_ones(machine, left), *_partial_ones(machine, left, partial_types))
+    for first in beginnings:
         rest = _rest(machine, left, first, partial_types, budget_bytes, _MOST_STAGES - 1, None)
         if rest is None:
             rest = _rest(machine, left, first, partial_types, 1 << 62, _MOST_STAGES - 1, None)
@@ -119,13 +120,14 @@ def _best(
     most: int | None,
 ) -> ReductionPlan | None:
     """Return the cheapest plan of so many stages that costs less than `most`; None: none does."""
-    best: ReductionPlan | None = None
-    there = _where_it_lies(machine, left)
-    if there is not None and there.held_bytes <= budget_bytes:
-        too_dear = most is not None and there.price >= most
-        return None if too_dear else ReductionPlan((there,), there.price, there.held_bytes)
-    for first in sorted(_beginnings(machine, left, partial_types, stages), key=lambda x: x.price):
-        limit = most if best is None else best.price
+    best, is_cheapest = _of_one_stage(machine, left, budget_bytes)
+    # Of equal prices the one with more stages.
+    limit = None if best is None else best.price + 1
+    if most is not None and (limit is None or limit > most):
+        best, limit = None, most
+    if stages < 2 or is_cheapest:
+        return best
+    for first in sorted(_partial_ones(machine, left, partial_types), key=lambda x: x.price):
         if limit is not None and first.price >= limit:
             break
         if first.held_bytes > budget_bytes:
@@ -134,7 +136,22 @@ def _best(
         rest = _rest(machine, left, first, partial_types, budget_bytes, stages - 1, rest_most)
         if rest is not None:
             best = _joined(first, rest)
+            limit = best.price
     return best
+
+
+@lru_cache(1 << 12)
+def _of_one_stage(
+    machine: Machine, left: _Left, budget_bytes: int
+) -> tuple[ReductionPlan | None, bool]:
+    """Return the cheapest plan of one stage, and whether none with more stages is cheaper."""
+    stage = _where_it_lies(machine, left)
+    is_cheapest = stage is not None and stage.held_bytes <= budget_bytes
+    if not is_cheapest:
+        whole = (x for x in _whole_ones(machine, left) if x.held_bytes <= budget_bytes)
+        stage = min(whole, key=lambda x: x.price, default=None)
+    plan = stage and ReductionPlan((stage,), stage.price, stage.held_bytes)
+    return plan, is_cheapest
 
 
 def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
@@ -203,22 +220,21 @@ def _joined(first: Stage, rest: ReductionPlan) -> ReductionPlan:
     )
 
 
-def _beginnings(
-    machine: Machine, left: _Left, partial_types: tuple[str, ...], stages: int
-) -> Iterator[Stage]:
-    """Yield stages to begin with, priced: the last one, and partial ones if more may follow."""
-    codelet = left.codelet
+def _whole_ones(machine: Machine, left: _Left) -> Iterator[Stage]:
+    """Yield stages that reduce all that is left, priced."""
     operands = _operands(left)
-    arrays = operands[: len(left.element_types)]
-    kept = tuple(n for d, n in enumerate(left.shape) if d not in codelet.dimensions)
-    results = tuple(Tensor(kind, kept) for kind in codelet.element_types)
-    seen: set[Placement] = set()
-    for placement in _whole_grids(machine, left, operands, results):
-        if placement not in seen:
-            seen.add(placement)
-            yield staged(machine, codelet, operands, results, placement, left.code_price)
-    if stages < 2 or not codelet.dimensions:
+    kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
+    results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
+    for placement in dict.fromkeys(_whole_grids(machine, left, operands, results)):
+        yield staged(machine, left.codelet, operands, results, placement, left.code_price)
+
+
+def _partial_ones(machine: Machine, left: _Left, partial_types: tuple[str, ...]) -> Iterator[Stage]:
+    """Yield stages that reduce pieces, priced; a later stage reduces the partial results."""
+    codelet = left.codelet
+    if not codelet.dimensions:
         return
+    arrays = _operands(left)[: len(left.element_types)]
     for dimensions, parts in _cuts(machine, left):
         cut = replace(codelet, dimensions=dimensions, parts=parts, element_types=partial_types)
         shape = (

@@ -4,9 +4,9 @@ Where each tile of the one has something for many tiles of the other, blocks bet
 dimension by dimension, make two exchanges of about the square root of the messages each.
 """
 
-from collections.abc import Sequence
 from itertools import product
 from math import isqrt, prod
+from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import row_major
 from hloipu_runtime.machine.charges import over
@@ -22,18 +22,45 @@ on fewer tiles it would wait for bytes. Assumed."""
 
 def routes(shape: Sizes, lying: Mapping, wanted: Mapping, tiles: int) -> list[Mapping]:
     """Return partitions that take few messages from `lying` to them and on to `wanted`."""
+    if not shape:
+        return []
     here, there = _blocks(shape, lying), _blocks(shape, wanted)
     least = min(lying.tiles.count, wanted.tiles.count) // _LEAST_SHARE
-    direct = _messages(here, there)
+    direct = prod(map(_met, there, here)) + prod(map(_met, here, there))
     candidates: list[tuple[int, Sizes]] = []
-    for blocks in product(*map(_between, here, there)):
-        count = prod(map(over, shape, blocks))
-        if not least <= count <= tiles:
-            continue
-        messages = _messages(here, blocks) + _messages(blocks, there)
-        if 2 * messages < direct:
-            candidates.append((messages, blocks))
+    for along in product(*map(_along, shape, here, there)):
+        blocks, counts, *met = zip(*along, strict=True)
+        if least <= prod(counts) <= tiles:
+            messages = sum(map(prod, met))
+            if 2 * messages < direct:
+                candidates.append((messages, blocks))
     return [_partition(shape, blocks) for _, blocks in sorted(candidates)[:_MOST_ROUTES]]
+
+
+class _Along(NamedTuple):
+    """A block along a dimension, and how many blocks meet at most at both ends of both ways."""
+
+    block: int
+    parts: int
+    met_here: int
+    meets_here: int
+    met_there: int
+    meets_there: int
+
+
+def _along(size: int, here: int, there: int) -> list[_Along]:
+    """Return the blocks that one dimension may be cut into between two others."""
+    return [
+        _Along(
+            block,
+            over(size, block),
+            _met(here, block),
+            _met(block, here),
+            _met(there, block),
+            _met(block, there),
+        )
+        for block in _between(here, there)
+    ]
 
 
 def _blocks(shape: Sizes, mapping: Mapping) -> Sizes:
@@ -57,11 +84,6 @@ def _between(here: int, there: int) -> list[int]:
     fair = [n for n in range(1, middle + 1) if large % (n * small) == 0]
     between = {n * small for n in (middle, times // max(1, middle), *fair[-1:])}
     return sorted({small, large, *between})
-
-
-def _messages(senders: Sequence[int], receivers: Sequence[int]) -> int:
-    """Return how many messages a tile receives and sends at most, by the sizes of blocks."""
-    return prod(map(_met, receivers, senders)) + prod(map(_met, senders, receivers))
 
 
 def _met(block: int, others: int) -> int:

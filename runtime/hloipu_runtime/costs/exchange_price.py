@@ -18,7 +18,7 @@ from hloipu_runtime.costs.exchange_form import (
 from hloipu_runtime.costs.pieces import Sent
 from hloipu_runtime.costs.traffic import TransferTraffic
 from hloipu_runtime.machine.charges import Amount
-from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
+from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Tiles
 
@@ -80,7 +80,7 @@ def transfer_price(
     form = exchange_form(exchange_forms(machine, traffic, sent), 1000 * code_cycles)
     copying += form.sending.rearranging.cycles + form.receiving.rearranging.cycles
     sending = sent_by_tile(machine, traffic, source)
-    both = TileTraffic(*map(sum, zip(sending, received_by_tile(traffic, form), strict=True)))
+    both = sending.plus(received_by_tile(traffic, form))
     buffers = form.sending.buffer_bytes + form.receiving.buffer_bytes
     return TransferPrice(both, copying, form.rounds, form.kept_bytes, buffers)
 
@@ -100,15 +100,17 @@ def exchange_price(machine: Machine, transfers: Iterable[TransferPrice]) -> Exch
     listed = list(transfers)
     if not listed:
         return ExchangePrice()
-    traffic = TileTraffic(*map(sum, zip(*(x.traffic for x in listed), strict=True)))
-    rounds = max(x.rounds for x in listed)
-    code_bytes = sum(x.code_bytes for x in listed)
-    return ExchangePrice(
-        sum(x.copying_cycles for x in listed),
-        int(exchange_cycles(machine, traffic)) + (rounds - 1) * beginning(machine).cycles,
-        rounds * sync(machine).cycles,
-        code_bytes + machine.memory.step_code_bytes,
-    )
+    traffic, copying, rounds, code_bytes, _ = listed[0]
+    for other in listed[1:]:
+        traffic = traffic.plus(other.traffic)
+        copying += other.copying_cycles
+        rounds = max(rounds, other.rounds)
+        code_bytes += other.code_bytes
+    cycles = int(exchange_cycles(machine, traffic))
+    if rounds > 1:
+        cycles += (rounds - 1) * beginning(machine).cycles
+    code_bytes += machine.memory.step_code_bytes
+    return ExchangePrice(copying, cycles, rounds * machine.sync.sync_cycles, code_bytes)
 
 
 def side_by_side_cycles(

@@ -129,14 +129,19 @@ class Forms:
             if choice is not None and choice.traffic.fragments:
                 ends = variables[transfer.source].ipu, variables[transfer.destination].ipu
                 choices.append((*ends, choice))
-        if not choices:
+        kept = _kept_in_all(choices)
+        if kept <= self._least_room:
             return 0
         room = self._room()
-        if _kept_in_all(choices) <= min(room) or self._has_room(choices, 0, room):
+        if kept <= min(room) or self._has_room(choices, 0, room):
             return 0
         # The higher the price, the less transfers keep, at both ends together.
         number = bisect_left(_PRICES, True, key=lambda price: self._has_room(choices, price, room))
         return _PRICES[min(number, len(_PRICES) - 1)]
+
+    @property
+    def _least_room(self) -> int:
+        return self._machine.memory.executable_bytes // _LEAST_SHARE
 
     def _room(self) -> list[int]:
         """Return the bytes for exchange code on a tile of each IPU that takes part in all."""
@@ -166,9 +171,8 @@ class Forms:
                 at_work = {variables[v].ipu for v in ends}
             for ipu in at_work:
                 others[ipu] += memory.step_code_bytes + memory.instruction_bytes
-        least = memory.executable_bytes // _LEAST_SHARE
         return [
-            max(least, memory.executable_bytes - size - sum(sizes.values()))
+            max(self._least_room, memory.executable_bytes - size - sum(sizes.values()))
             for size, sizes in zip(others, codes, strict=True)
         ]
 

@@ -26,13 +26,16 @@ def lacks(bytes_per_tile: int) -> CompiledProgram:
         memory=SimpleNamespace(bytes_per_tile=TILE_BYTES, executable_bytes=TILE_BYTES),
         chip=SimpleNamespace(tiles_per_ipu=TILES),
     )
-    found = SimpleNamespace(machine=machine, fits=bytes_per_tile <= 0, lacking=bytes_per_tile)
+    fits = bytes_per_tile <= 0
+    found = SimpleNamespace(machine=machine, fits=fits, lacking=bytes_per_tile)
     return cast(CompiledProgram, found)
 
 
-def stand_in(bytes_per_tile: int, cycles: int) -> CompiledProgram:
-    """Return one that takes so many cycles besides."""
+def stand_in(bytes_per_tile: int, cycles: int, on_other: int = 5) -> CompiledProgram:
+    """Return one that takes so many cycles besides, and lacks so much on another IPU."""
     found = cast(Any, lacks(bytes_per_tile))
+    found.on_other = on_other
+    found.program = SimpleNamespace(variables=range(leaner._MANY_VARIABLES + 1))
     found.memory_plan, found.profile = None, lambda: SimpleNamespace(lower_bound_cycles=cycles)
     return cast(CompiledProgram, found)
 
@@ -55,7 +58,7 @@ def test_shares_get_smaller_as_long_as_less_lacks(
     fits: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(leaner, "lacking_bytes", lambda x: max(0, x.lacking) * TILES)
+    monkeypatch.setattr(leaner, "lacking_by_ipu", lambda x: [max(0, x.lacking) * TILES])
     shares: list[float] = []
 
     def compiled(options: Options) -> CompiledProgram:
@@ -74,13 +77,15 @@ def test_shares_get_smaller_as_long_as_less_lacks(
     [
         ([(60, 11), (20, 12), (0, 13)], 3, 2),
         ([(50, 10), (70, 10), (0, 20)], 3, 2),  # one that lacks more may lead to one that fits
+        ([(101, 9, 0), (0, 10, 0)], 2, 1),  # the other IPU gains
+        ([(101, 9), (0, 10)], 1, -1),  # whose code takes more than the products spare
         ([(95, 10), (91, 10), (0, 10)], 2, 1),  # by as much each time too much would lack
         ([(90, 12), (80, 13), (70, 14), (60, 15)], 2, -1),  # slower by more than it spares
         ([(90, 10), (20, 10), (15, 10), (12, 10), (0, 10)], 4, 3),
     ],
 )
 def test_products_are_planned_smaller_as_long_as_that_may_do(
-    lacks_after: list[tuple[int, int]], tried: int, best: int, monkeypatch: pytest.MonkeyPatch
+    lacks_after: list[tuple[int, ...]], tried: int, best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = [stand_in(*each) for each in [(100, 10), *lacks_after]]
     made: list[CompiledProgram] = []
@@ -89,7 +94,7 @@ def test_products_are_planned_smaller_as_long_as_that_may_do(
         made.append(programs[len(made) + 1])
         return made[-1]
 
-    monkeypatch.setattr(leaner, "lacking_bytes", lambda x: max(0, x.lacking) * TILES)
+    monkeypatch.setattr(leaner, "lacking_by_ipu", lambda x: [x.lacking * TILES, x.on_other * TILES])
     monkeypatch.setattr(
         product_room, "product_rooms", lambda _, known: {**known, (0, f"p{len(known)}"): 0}
     )
