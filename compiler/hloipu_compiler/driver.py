@@ -38,6 +38,7 @@ from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_o
 from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.costs.levelling import levelled
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
@@ -473,7 +474,8 @@ def _joined(
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    return merged(apart, tiles, alone, spared, messages) if together else apart
+    joined = merged(apart, tiles, alone, spared, messages) if together else apart
+    return levelled(joined, machine, alone) if merges and not spared else joined
 
 
 def _finished(current: Compilation) -> Compilation:
