@@ -10,9 +10,11 @@ There are no more steps than before, and no stretch of tiles gets fuller than it
 Nothing moves past a loop or a branch.
 """
 
+import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from hloipu_runtime.costs.computing import group_cost, ipu_of
 from hloipu_runtime.costs.exchanging import tile_loads
 from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.loads import Load
 from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
@@ -45,15 +48,23 @@ _STRETCH = 512
 """Steps that are looked at together: the amounts of all their tiles are kept meanwhile."""
 
 Numbers = NDArray[np.int64]
+Parts = tuple[int, ...]
 
 
-def levelled(program: Program, machine: Machine, alone: frozenset[VariableId]) -> Program:
+def levelled(
+    program: Program,
+    machine: Machine,
+    alone: frozenset[VariableId] = frozenset(),
+    *,
+    code_memory: bool = True,
+) -> Program:
     """Return a program whose steps last no longer, and some less; the same one where none does.
 
     `alone`: variables that are written in steps of their own, which stay as they are.
+    `code_memory`: whether the code of exchanges takes memory.
     """
     owned = owners(program)
-    forms = Forms(program, machine)
+    forms = Forms(program, machine, code_memory=code_memory)
 
     def changed(body: Sequence) -> Sequence:
         steps = tuple(with_blocks(step, changed) for step in body.steps)
@@ -79,8 +90,17 @@ class _Item:
     group: VertexGroup | None = None
     transfers: tuple[Transfer, ...] = ()
     definitions: tuple[Definition, ...] = ()
-    loads: list[tuple[int, int, int, Numbers]] = field(default_factory=list)
-    """IPU, first and last tile, and a column of amounts."""
+    loads: list["_Loads"] = field(default_factory=list)
+    """One for each IPU."""
+
+
+class _Loads(NamedTuple):
+    """What tiles from `first` to before `end` have to do: a column of amounts for each."""
+
+    ipu: int
+    first: int
+    end: int
+    amounts: Numbers
 
 
 @dataclass(slots=True)
@@ -95,8 +115,15 @@ class _Place:
     """Of its items."""
     amounts: dict[int, Numbers] = field(default_factory=dict)
     """By IPU: of each tile a column, as those of its items."""
-    slowest: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    slowest: dict[int, Parts] = field(default_factory=dict)
     """By IPU: what adds up to the step's cycles, each of its slowest tile."""
+
+    def cycles(self, count: int, changed: dict[int, Parts]) -> int:
+        """Return the cycles of so many items, on some IPUs with other ones than now."""
+        if not count:
+            return 0
+        parts: Iterable[Parts] = zip(*(self.slowest | changed).values(), strict=True)
+        return self.sync_cycles + sum(map(max, parts))
 
 
 class _Level:
@@ -194,13 +221,12 @@ class _Level:
             self._put(item, item.step)
         places = [self.places[number] for number in {item.step: None for item in items}]
         before = best = [item.step for item in movable]
-        least = sum(map(self._cycles, places))
-        for may_cost in (0, beginning(self.machine).cycles, 0):
-            for item in reversed(movable):
-                self._move(item, is_late=True, may_cost=may_cost)
-            for item in movable:
-                self._move(item, is_late=False)
-            total = sum(map(self._cycles, places))
+        least = sum(place.cycles(place.count, {}) for place in places)
+        small = beginning(self.machine).cycles
+        for is_late, may_cost in ((True, 0), (True, small), (True, 0), (False, 0)):
+            for item in reversed(movable) if is_late else movable:
+                self._move(item, is_late=is_late, may_cost=may_cost)
+            total = sum(place.cycles(place.count, {}) for place in places)
             if total < least:
                 least, best = total, [item.step for item in movable]
         for item, step in zip(movable, best, strict=True):
@@ -209,6 +235,7 @@ class _Level:
                 item.step = step
         for place in places:
             place.amounts.clear()
+            place.slowest.clear()
         return best != before
 
     def _may_move(self, item: _Item) -> bool:
@@ -222,59 +249,70 @@ class _Level:
     # --- what a step takes
 
     def _load(self, item: _Item) -> None:
-        if item.group is not None:
-            group = item.group
+        group = item.group
+        if group is not None:
+            tiles, ipu = group.tiles, ipu_of(self.program, group)
             cycles = group_cost(self.program, group, self.machine).work.cycles
-            amounts = np.array([[cycles]], np.int64)
-            ipu = ipu_of(self.program, group)
-            item.loads.append((ipu, group.tiles.first, group.tiles.last, amounts))
+            amounts = np.full((1, tiles.last + 1 - tiles.first), cycles, np.int64)
+            item.loads.append(_Loads(ipu, tiles.first, tiles.last + 1, amounts))
             return
+        loads: dict[int, list[Load]] = {}
         for ipu, load in tile_loads(self.program, item.transfers, self.machine, self.forms):
-            column = np.array(load.amounts, np.int64)[:, None]
-            item.loads.append((ipu, load.first, load.last, column))
+            loads.setdefault(ipu, []).append(load)
+        for ipu, some in loads.items():
+            first, end = min(x.first for x in some), max(x.last for x in some) + 1
+            amounts = np.zeros((len(some[0].amounts), end - first), np.int64)
+            for load in some:
+                column = np.array(load.amounts, np.int64)[:, None]
+                amounts[:, load.first - first : load.last + 1 - first] += column
+            item.loads.append(_Loads(ipu, first, end, amounts))
 
     def _put(self, item: _Item, step: int) -> None:
         item.step = step
         place = self.places[step]
+        place.slowest |= self._slowest_with(place, item)
         place.count += 1
-        self._add(place, item, 1)
-        for ipu, _, _, _ in item.loads:
-            place.slowest[ipu] = self._slowest(place.amounts[ipu])
+        for ipu, first, end, amounts in item.loads:
+            place.amounts[ipu][:, first:end] += amounts
 
     def _take(self, item: _Item) -> None:
         place = self.places[item.step]
+        place.slowest |= self._slowest_without(place, item)
         place.count -= 1
-        self._add(place, item, -1)
-        for ipu, _, _, _ in item.loads:
-            place.slowest[ipu] = self._slowest(place.amounts[ipu])
+        for ipu, first, end, amounts in item.loads:
+            place.amounts[ipu][:, first:end] -= amounts
 
-    def _add(self, place: _Place, item: _Item, sign: int) -> None:
-        for ipu, first, last, column in item.loads:
-            amounts = place.amounts.get(ipu)
-            if amounts is None:
-                shape = len(column), self.machine.chip.tiles_per_ipu
-                amounts = place.amounts[ipu] = np.zeros(shape, np.int64)
-            amounts[:, first : last + 1] += sign * column
+    def _slowest_with(self, place: _Place, item: _Item) -> dict[int, Parts]:
+        """Return what takes longest on each IPU of an item in a step with it: no tile has less."""
+        slowest = {}
+        for ipu, first, end, amounts in item.loads:
+            held = place.amounts.get(ipu)
+            if held is None:
+                shape = len(amounts), self.machine.chip.tiles_per_ipu
+                held = place.amounts[ipu] = np.zeros(shape, np.int64)
+                place.slowest[ipu] = self._slowest(held)
+            there = self._slowest(held[:, first:end] + amounts)
+            slowest[ipu] = tuple(map(max, there, place.slowest[ipu]))
+        return slowest
 
-    def _slowest(self, amounts: Numbers) -> tuple[int, ...]:
+    def _slowest_without(self, place: _Place, item: _Item) -> dict[int, Parts]:
+        """Return what takes longest on each IPU of an item in its step without it."""
+        slowest = {}
+        for ipu, first, end, amounts in item.loads:
+            here = place.amounts[ipu]
+            there = self._slowest(here[:, first:end])
+            if any(map(operator.eq, there, place.slowest[ipu])):
+                rest = here.copy()
+                rest[:, first:end] -= amounts
+                slowest[ipu] = self._slowest(rest)
+        return slowest
+
+    def _slowest(self, amounts: Numbers) -> Parts:
         if len(amounts) == 1:
             return (int(amounts.max()),)
         exchanging = np.asarray(exchange_cycles(self.machine, TileTraffic(*amounts[:-2])))
         before, after = amounts[-2:].max(axis=1)
         return int(exchanging.max()), int(before), int(after)
-
-    def _cycles(self, place: _Place, item: _Item | None = None, sign: int = 0) -> int:
-        """Return the cycles of a step, with one more item or one less."""
-        slowest = place.slowest
-        if item is not None:
-            self._add(place, item, sign)
-            mine = {ipu for ipu, _, _, _ in item.loads}
-            slowest = slowest | {ipu: self._slowest(place.amounts[ipu]) for ipu in mine}
-            self._add(place, item, -sign)
-        if not place.count + sign:
-            return 0
-        parts: Iterable[tuple[int, ...]] = zip(*slowest.values(), strict=True)
-        return place.sync_cycles + sum(map(max, parts))
 
     # --- where an item may go
 
@@ -312,14 +350,15 @@ class _Level:
         if len(choices) < 2:
             return
         here = self.places[item.step]
-        saved = self._cycles(here) - self._cycles(here, item, -1)
+        rest = here.cycles(here.count - 1, self._slowest_without(here, item))
+        saved = here.cycles(here.count, {}) - rest
         sign = -1 if is_late else 1
         options = []
         for number in choices:
             place = self.places[number]
             if number != item.step and place.count:
-                more = self._cycles(place, item, 1) - self._cycles(place)
-                change = more - saved
+                then = place.cycles(place.count + 1, self._slowest_with(place, item))
+                change = then - place.cycles(place.count, {}) - saved
                 options.append((0 if 0 < change <= may_cost else change, sign * number))
         for option in sorted(options):
             if option > (0, sign * item.step):

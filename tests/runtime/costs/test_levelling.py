@@ -41,7 +41,7 @@ def test_a_long_op_that_can_wait_goes_beside_a_long_one() -> None:
     for variable in sums:
         make.stream_out(variable)
     joined = merged(make.program(), TILES)
-    found = levelled(joined, TINY, frozenset())
+    found = levelled(joined, TINY)
     verify(found, TILES)
     assert (groups(joined), groups(found)) == ([2, 1], [1, 2])
 
@@ -49,7 +49,7 @@ def test_a_long_op_that_can_wait_goes_beside_a_long_one() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_random_programs_stay_proved_and_take_no_longer(seed: int) -> None:
     joined = merged(random_program(seed, tiles=TILES, ipus=1 + seed % 2, steps=40), TILES)
-    found = levelled(joined, TINY, frozenset())
+    found = levelled(joined, TINY)
     verify(found, TILES)
     assert cycles(found) <= cycles(joined)
     kinds = [
