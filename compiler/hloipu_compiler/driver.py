@@ -38,6 +38,7 @@ from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_o
 from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
+from hloipu_runtime.costs.levelling import levelled
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.merging import merged
@@ -399,8 +400,9 @@ def _merged(current: Compilation) -> Compilation:
     )
 
 
-_SPARED_TIMES = (1, 2, 4)
-"""Of the bytes that a program lacks, by which other moments stay below the fullest. Assumed."""
+_SPARED_TIMES = (0, 1, 2, 4)
+"""Of the bytes that a program lacks, by which other moments stay below the fullest. Assumed. Steps
+are not levelled then."""
 
 
 def hoister_of(current: Compilation) -> "Hoister":
@@ -463,9 +465,10 @@ def _joined(
     spared: Mapping[int, int] = MappingProxyType({}),
     messages: "Callable[[Transfer], Iterable[Message]] | None" = None,
 ) -> Program:
-    """Return a program with its steps merged and its IPUs side by side.
+    """Return a program with its steps merged and levelled, and its IPUs side by side.
 
-    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`.
+    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`; where
+    memory is spared, steps are not levelled.
     """
     machine, merges = request.machine, request.tuning.merge_steps
     tiles = machine.chip.tiles_per_ipu
@@ -474,7 +477,10 @@ def _joined(
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    return merged(apart, tiles, alone, spared, messages) if together else apart
+    joined = merged(apart, tiles, alone, spared, messages) if together else apart
+    if not merges or spared:
+        return joined
+    return levelled(joined, machine, alone, code_memory=request.tuning.code_memory)
 
 
 def _finished(current: Compilation) -> Compilation:

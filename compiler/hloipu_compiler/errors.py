@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from hloipu_compiler.source import Span
-from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.frozen import dataclass
 
 MOST_FAULTS_SHOWN = 20
@@ -77,3 +77,7 @@ class VerifyError(InvalidHloError):
 
 class GraphError(InvalidHloError):
     """A networkx graph describes no module: its nodes and edges cannot be written as a text."""
+
+
+class CodegenError(UnsupportedError):
+    """An instruction that the compiler has no program for."""

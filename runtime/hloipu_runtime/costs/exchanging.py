@@ -1,7 +1,7 @@
 """Charge of an exchange: within IPUs, between them, and copies on the tile itself."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -63,6 +63,23 @@ def cycles_by_tile(
         copying = _sums_by_tile(loads.before + loads.after, len(Charge._fields), tiles)[0]
         cycles_by_ipu[ipu] = np.asarray(exchange_cycles(machine, traffic) + copying)
     return cycles_by_ipu
+
+
+def tile_loads(
+    program: Program, transfers: Iterable[Transfer], machine: Machine, forms: Forms
+) -> Iterator[tuple[int, Load]]:
+    """Yield what transfers ask of the tiles of each IPU.
+
+    Amounts are those of `TileTraffic`, then cycles of copying before and after.
+    """
+    nothing = (0,) * len(TileTraffic._fields)
+    for ipu, loads in _moved_by(program, transfers, machine, forms).loads.items():
+        for load in loads.traffic:
+            yield ipu, load._replace(amounts=(*load.amounts, 0, 0))
+        for load in loads.before:
+            yield ipu, load._replace(amounts=(*nothing, load.amounts[0], 0))
+        for load in loads.after:
+            yield ipu, load._replace(amounts=(*nothing, 0, load.amounts[0]))
 
 
 def _sums_by_tile(loads: Iterable[Load], amounts: int, tiles: int) -> NDArray[np.int64]:

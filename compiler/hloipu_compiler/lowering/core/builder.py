@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.layout.layout import NO_LAYOUT, Layout
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.exchanging import Exchanging
 from hloipu_compiler.lowering.core.values import Function, Scalar, Spread, TileTensor, Value
 from hloipu_compiler.plan.plan import Chosen, Plan

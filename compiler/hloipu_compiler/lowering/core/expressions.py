@@ -1,9 +1,9 @@
 """Scalar computations as expressions: reducers, comparators, combiners, mapped functions."""
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.scalars import scalar_text
 from hloipu_runtime.codelets.core.constants import number_node, text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from hloipu_compiler.analysis.code_size import code_bytes, summed_code_bytes
 from hloipu_compiler.analysis.live_bytes import RUNNING
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
 from hloipu_compiler.layout.walk import layout_of
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LOWERINGS, Lowering, LoweringContext
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.late_parameter_loads import Arrivals, first_uses
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import LastUses, TileTensor, Token, Value

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from hloipu_compiler.analysis.participant_groups import groups_of, pairs_of
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.interpret.planning.regions import monoid_of
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import seen_as
 from hloipu_compiler.plan.own_numbers import OwnNumbers, own_numbers

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.ops.contractions import combined
 from hloipu_compiler.lowering.ops.slices import resized, spread, written

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_backend_config
 from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.interpret.ops.library_forms import (
@@ -13,7 +14,6 @@ from hloipu_compiler.interpret.ops.skeletons import how_to_define
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread
 from hloipu_compiler.lowering.ops.blocked_algebra import (

@@ -8,9 +8,9 @@ as Graphcore's backend prints it (graphcore/tensorflow: tensorflow/compiler/plug
 from collections.abc import Sequence
 
 from hloipu_compiler.analysis.feed_config import queue_name
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.lowering import streamed_in
 from hloipu_compiler.lowering.core.values import Token, Value
 from hloipu_runtime.program import steps as s

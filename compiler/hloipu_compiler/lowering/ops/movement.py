@@ -5,11 +5,11 @@ from math import prod
 
 import numpy as np
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.literals.values import ElidedConstantError
 from hloipu_compiler.interpret.planning.constants import constant_leaves
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
 from hloipu_compiler.planners.op_grids import Demand

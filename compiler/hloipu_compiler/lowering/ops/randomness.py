@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_runtime.codelets.ops.random import RngBits, RngState, RngValues
 from hloipu_runtime.kernels.random_values import state_units

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.values import Scalar, Value
 from hloipu_compiler.lowering.ops.elementwise import apply
 from hloipu_runtime.codelets.core.expression_form import Node

@@ -11,9 +11,9 @@ position that reads it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.io_tiles import io_tiles_of, without_them
 from hloipu_compiler.lowering.core.late_copies import late_copies
 from hloipu_compiler.lowering.core.lowering import streamed_in

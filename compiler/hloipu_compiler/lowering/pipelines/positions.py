@@ -7,7 +7,7 @@ from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
 
-from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.lowering.core.late_copies import early_parts, late_copies
 from hloipu_compiler.lowering.core.offloading import fetched, is_large, remote_variable, stored
 from hloipu_compiler.lowering.core.values import TileTensor, Value

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.lowering.core.io_tiles import IoTiles, brought_out
 from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.pipelines.draft import Making

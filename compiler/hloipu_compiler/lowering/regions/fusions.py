@@ -4,11 +4,11 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from math import prod
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import array_shape
 from hloipu_compiler.lowering.core.alternatives import Candidate, cheapest
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.expressions import node_parameters
 from hloipu_compiler.lowering.core.lowering import lower_computation
 from hloipu_compiler.lowering.core.scalars import scalar_text

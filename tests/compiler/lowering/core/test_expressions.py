@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.expressions import expression_of
 from hloipu_runtime.codelets.core.expression import evaluate
 

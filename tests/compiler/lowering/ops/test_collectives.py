@@ -11,11 +11,11 @@ from hloipu.inputs import flat
 from hloipu.xla_cpu.forms import for_partitioner
 from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.printing.printer import FULL, print_module
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import MachineError, UsageError
 from hloipu_runtime.machine.load import load_machine

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.errors import CodegenError
 from hloipu_runtime.program.program import Program, Variable
 from tests.support.on_tiles import check_on_tiles, groups_of, programs_of, results_of
 

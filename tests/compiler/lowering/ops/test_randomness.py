@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.evaluator import evaluate
-from hloipu_compiler.lowering.core.errors import CodegenError
 from hloipu_compiler.lowering.core.lowering import lower
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.planners.tuning import Tuning

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.errors import CodegenError
 from hloipu_runtime.machine.load import load_machine
 from tests.support.tile_runs import same_on_tiles
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_compiler.lowering.core.errors import CodegenError
+from hloipu_compiler.errors import CodegenError
 from tests.support.on_tiles import check_on_tiles, programs_of
 
 RNG = np.random.default_rng(15)

@@ -1,0 +1,454 @@
+"""Moves vertices and copies to supersteps where the slowest tile waits less for them.
+
+Merging puts each step as early as it can go. But a compute set lasts as long as its slowest tile,
+an exchange too, so that what nothing waits for, as a bias's gradient beside a chain of products,
+had better go where another tile is slowest anyway: the levelling of resources in networks of
+activities, one activity after the other from the last one on (Burgess and Killebrew 1962: Variation
+in activity level on a cyclical arrow diagram, Journal of Industrial Engineering 13).
+
+There are no more steps than before, and no stretch of tiles gets fuller than it was at its fullest.
+Nothing moves past a loop or a branch.
+"""
+
+import operator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hloipu_runtime.costs.computing import group_cost, ipu_of
+from hloipu_runtime.costs.exchanging import tile_loads
+from hloipu_runtime.costs.forms import Forms
+from hloipu_runtime.costs.loads import Load
+from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
+from hloipu_runtime.program.owners import owners
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.rebuilding import with_blocks
+from hloipu_runtime.program.steps import (
+    ComputeSet,
+    Definition,
+    Exchange,
+    Sequence,
+    Step,
+    StreamIn,
+    StreamOut,
+    Sync,
+    Transfer,
+    VariableId,
+    VertexGroup,
+)
+from hloipu_runtime.program.uses import used, written
+
+_STRETCH = 512
+"""Steps that are looked at together: the amounts of all their tiles are kept meanwhile."""
+
+Numbers = NDArray[np.int64]
+Parts = tuple[int, ...]
+
+
+def levelled(
+    program: Program,
+    machine: Machine,
+    alone: frozenset[VariableId] = frozenset(),
+    *,
+    code_memory: bool = True,
+) -> Program:
+    """Return a program whose steps last no longer, and some less; the same one where none does.
+
+    `alone`: variables that are written in steps of their own, which stay as they are.
+    `code_memory`: whether the code of exchanges takes memory.
+    """
+    owned = owners(program)
+    forms = Forms(program, machine, code_memory=code_memory)
+
+    def changed(body: Sequence) -> Sequence:
+        steps = tuple(with_blocks(step, changed) for step in body.steps)
+        is_same = all(a is b for a, b in zip(steps, body.steps, strict=True))
+        outer = body if is_same else Sequence(steps)
+        mine = owned.get(id(body), frozenset())
+        return _Level(program, machine, forms, outer, mine, alone).sequence()
+
+    body = changed(program.body)
+    functions = {name: changed(each) for name, each in program.functions.items()}
+    if body is program.body and all(functions[n] is f for n, f in program.functions.items()):
+        return program
+    return replace(program, body=body, functions=functions)
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    """A vertex group, or what an exchange brings to one variable; else a step that stays."""
+
+    step: int
+    reads: frozenset[VariableId]
+    writes: frozenset[VariableId]
+    group: VertexGroup | None = None
+    transfers: tuple[Transfer, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    loads: list["_Loads"] = field(default_factory=list)
+    """One for each IPU."""
+
+
+class _Loads(NamedTuple):
+    """What tiles from `first` to before `end` have to do: a column of amounts for each."""
+
+    ipu: int
+    first: int
+    end: int
+    amounts: Numbers
+
+
+@dataclass(slots=True)
+class _Place:
+    """A compute set or an exchange, with what its tiles have to do."""
+
+    kind: str
+    wall: int
+    """The first step of its stretch."""
+    sync_cycles: int
+    count: int = 0
+    """Of its items."""
+    amounts: dict[int, Numbers] = field(default_factory=dict)
+    """By IPU: of each tile a column, as those of its items."""
+    slowest: dict[int, Parts] = field(default_factory=dict)
+    """By IPU: what adds up to the step's cycles, each of its slowest tile."""
+
+    def cycles(self, count: int, changed: dict[int, Parts]) -> int:
+        """Return the cycles of so many items, on some IPUs with other ones than now."""
+        if not count:
+            return 0
+        parts: Iterable[Parts] = zip(*(self.slowest | changed).values(), strict=True)
+        return self.sync_cycles + sum(map(max, parts))
+
+
+class _Level:
+    """One sequence."""
+
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        forms: Forms,
+        body: Sequence,
+        owned: frozenset[VariableId],
+        alone: frozenset[VariableId],
+    ) -> None:
+        self.program, self.machine, self.forms, self.body = program, machine, forms, body
+        self.owned = owned
+        self.places: dict[int, _Place] = {}
+        self.items: list[_Item] = []
+        self.steps_of: dict[str, list[int]] = {}
+        """By kind of places."""
+        self.readers: dict[VariableId, list[_Item]] = {}
+        self.writers: dict[VariableId, list[_Item]] = {}
+        self._known_live: tuple[LiveBytes, Numbers] | None = None
+        self._read_steps(alone)
+
+    def _read_steps(self, alone: frozenset[VariableId]) -> None:
+        syncs: list[Sync] = []
+        wall = 0
+        for number, step in enumerate(self.body.steps):
+            if isinstance(step, Sync):
+                syncs.append(step)
+                continue
+            if number - wall >= _STRETCH:
+                wall = number
+            is_phase = isinstance(step, Exchange) or (isinstance(step, ComputeSet) and not syncs)
+            if is_phase and alone.isdisjoint(written(step, self.program)):
+                kind = f"{type(step).__name__} {wall} {[each.ipus for each in syncs]}"
+                cycles = sum(sync(self.machine, each.ipus).cycles for each in syncs)
+                self.places[number] = _Place(kind, wall, cycles)
+                self.steps_of.setdefault(kind, []).append(number)
+                self.items += self._items(number, step)
+            else:
+                if not isinstance(step, StreamIn | StreamOut | ComputeSet | Exchange):
+                    wall = number + 1
+                touched, writes = used(step, self.program), written(step, self.program)
+                self.items.append(_Item(number, touched, writes))
+            syncs.clear()
+        for item in self.items:
+            for variable in item.reads - item.writes:
+                self.readers.setdefault(variable, []).append(item)
+            for variable in item.writes:
+                self.writers.setdefault(variable, []).append(item)
+
+    def _items(self, number: int, step: Step) -> Iterator[_Item]:
+        if isinstance(step, ComputeSet):
+            for group in step.groups:
+                reads = frozenset(operand.variable for operand in group.inputs)
+                writes = frozenset(operand.variable for operand in group.outputs)
+                yield _Item(number, reads, writes, group)
+        elif isinstance(step, Exchange):
+            transfers: dict[VariableId, list[Transfer]] = {}
+            for transfer in step.transfers:
+                transfers.setdefault(transfer.destination, []).append(transfer)
+            definitions: dict[VariableId, list[Definition]] = {v: [] for v in transfers}
+            for definition in step.definitions:
+                definitions.setdefault(definition.variable, []).append(definition)
+            for variable, defined in definitions.items():
+                some = tuple(transfers.get(variable, ()))
+                yield _Item(
+                    number,
+                    frozenset(transfer.source for transfer in some),
+                    frozenset((variable,)),
+                    None,
+                    some,
+                    tuple(defined),
+                )
+
+    def sequence(self) -> Sequence:
+        """Return the sequence with its items moved; the same one where no cycles are saved."""
+        stretches: dict[int, list[_Item]] = {}
+        for item in self.items:
+            place = self.places.get(item.step)
+            if place is not None and len(self.steps_of[place.kind]) > 1:
+                stretches.setdefault(place.wall, []).append(item)
+        changed = [self._level(items) for items in stretches.values()]
+        return Sequence(tuple(self._written_out())) if any(changed) else self.body
+
+    def _level(self, items: list[_Item]) -> bool:
+        """Move the items of a stretch; return whether that saves cycles."""
+        movable = [item for item in items if self._may_move(item)]
+        if not any(len(self._choices(item)) > 1 for item in movable):
+            return False
+        for item in items:
+            self._load(item)
+            self._put(item, item.step)
+        places = [self.places[number] for number in {item.step: None for item in items}]
+        before = best = [item.step for item in movable]
+        least = sum(place.cycles(place.count, {}) for place in places)
+        small = beginning(self.machine).cycles
+        for is_late, may_cost in ((True, 0), (True, small), (True, 0), (False, 0)):
+            for item in reversed(movable) if is_late else movable:
+                self._move(item, is_late=is_late, may_cost=may_cost)
+            total = sum(place.cycles(place.count, {}) for place in places)
+            if total < least:
+                least, best = total, [item.step for item in movable]
+        for item, step in zip(movable, best, strict=True):
+            if item.step != step:
+                self._lives_on(item, step, is_sure=True)
+                item.step = step
+        for place in places:
+            place.amounts.clear()
+            place.slowest.clear()
+        return best != before
+
+    def _may_move(self, item: _Item) -> bool:
+        """Whether an item takes nothing between IPUs, where links count too."""
+        ipu_of_variable = self.program.variables
+        return all(
+            ipu_of_variable[x.source].ipu == ipu_of_variable[x.destination].ipu
+            for x in item.transfers
+        )
+
+    # --- what a step takes
+
+    def _load(self, item: _Item) -> None:
+        group = item.group
+        if group is not None:
+            tiles, ipu = group.tiles, ipu_of(self.program, group)
+            cycles = group_cost(self.program, group, self.machine).work.cycles
+            amounts = np.full((1, tiles.last + 1 - tiles.first), cycles, np.int64)
+            item.loads.append(_Loads(ipu, tiles.first, tiles.last + 1, amounts))
+            return
+        loads: dict[int, list[Load]] = {}
+        for ipu, load in tile_loads(self.program, item.transfers, self.machine, self.forms):
+            loads.setdefault(ipu, []).append(load)
+        for ipu, some in loads.items():
+            first, end = min(x.first for x in some), max(x.last for x in some) + 1
+            amounts = np.zeros((len(some[0].amounts), end - first), np.int64)
+            for load in some:
+                column = np.array(load.amounts, np.int64)[:, None]
+                amounts[:, load.first - first : load.last + 1 - first] += column
+            item.loads.append(_Loads(ipu, first, end, amounts))
+
+    def _put(self, item: _Item, step: int) -> None:
+        item.step = step
+        place = self.places[step]
+        place.slowest |= self._slowest_with(place, item)
+        place.count += 1
+        for ipu, first, end, amounts in item.loads:
+            place.amounts[ipu][:, first:end] += amounts
+
+    def _take(self, item: _Item) -> None:
+        place = self.places[item.step]
+        place.slowest |= self._slowest_without(place, item)
+        place.count -= 1
+        for ipu, first, end, amounts in item.loads:
+            place.amounts[ipu][:, first:end] -= amounts
+
+    def _slowest_with(self, place: _Place, item: _Item) -> dict[int, Parts]:
+        """Return what takes longest on each IPU of an item in a step with it: no tile has less."""
+        slowest = {}
+        for ipu, first, end, amounts in item.loads:
+            held = place.amounts.get(ipu)
+            if held is None:
+                shape = len(amounts), self.machine.chip.tiles_per_ipu
+                held = place.amounts[ipu] = np.zeros(shape, np.int64)
+                place.slowest[ipu] = self._slowest(held)
+            there = self._slowest(held[:, first:end] + amounts)
+            slowest[ipu] = tuple(map(max, there, place.slowest[ipu]))
+        return slowest
+
+    def _slowest_without(self, place: _Place, item: _Item) -> dict[int, Parts]:
+        """Return what takes longest on each IPU of an item in its step without it."""
+        slowest = {}
+        for ipu, first, end, amounts in item.loads:
+            here = place.amounts[ipu]
+            there = self._slowest(here[:, first:end])
+            if any(map(operator.eq, there, place.slowest[ipu])):
+                rest = here.copy()
+                rest[:, first:end] -= amounts
+                slowest[ipu] = self._slowest(rest)
+        return slowest
+
+    def _slowest(self, amounts: Numbers) -> Parts:
+        if len(amounts) == 1:
+            return (int(amounts.max()),)
+        exchanging = np.asarray(exchange_cycles(self.machine, TileTraffic(*amounts[:-2])))
+        before, after = amounts[-2:].max(axis=1)
+        return int(exchanging.max()), int(before), int(after)
+
+    # --- where an item may go
+
+    def _choices(self, item: _Item) -> list[int]:
+        """Return the steps that an item may be part of, its own one among them."""
+        here = item.step
+        steps = self.steps_of[self.places[here].kind]
+        low, high = steps[0], steps[-1]
+        for other in self._others(item):
+            if other.step < here:
+                low = max(low, other.step + 1)
+            elif other.step > here:
+                high = min(high, other.step - 1)
+            else:
+                return [here]
+            if low == high:
+                return [here]
+        return steps[bisect_left(steps, low) : bisect_right(steps, high)]
+
+    def _others(self, item: _Item) -> Iterator[_Item]:
+        """Yield what an item has to stay before or behind of."""
+        for variable in item.reads:
+            yield from (x for x in self.writers.get(variable, ()) if x is not item)
+        for variable in item.writes:
+            yield from self.readers.get(variable, ())
+            yield from (x for x in self.writers[variable] if x is not item)
+
+    def _move(self, item: _Item, *, is_late: bool, may_cost: int = 0) -> None:
+        """Move an item to where steps take least, if there is room; of equal ones to the latest.
+
+        Not late: to the earliest. `may_cost`: cycles that count as none, so that what leads to the
+        item may follow it.
+        """
+        choices = self._choices(item)
+        if len(choices) < 2:
+            return
+        here = self.places[item.step]
+        rest = here.cycles(here.count - 1, self._slowest_without(here, item))
+        saved = here.cycles(here.count, {}) - rest
+        sign = -1 if is_late else 1
+        options = []
+        for number in choices:
+            place = self.places[number]
+            if number != item.step and place.count:
+                then = place.cycles(place.count + 1, self._slowest_with(place, item))
+                change = then - place.cycles(place.count, {}) - saved
+                options.append((0 if 0 < change <= may_cost else change, sign * number))
+        for option in sorted(options):
+            if option > (0, sign * item.step):
+                return
+            if self._lives_on(item, sign * option[1]):
+                self._take(item)
+                self._put(item, sign * option[1])
+                return
+
+    # --- memory
+
+    @property
+    def live(self) -> tuple[LiveBytes, Numbers]:
+        """What is live at each step, and what may be at most."""
+        if self._known_live is None:
+            touched = [
+                frozenset[VariableId]() if isinstance(step, Sync) else used(step, self.program)
+                for step in self.body.steps
+            ]
+            tiles = self.machine.chip.tiles_per_ipu
+            known = live_bytes_of(self.program, touched, self.owned, tiles)
+            live = known.coming.copy()
+            live[1:] -= known.going[:-1]
+            self._known_live = known, np.cumsum(live, axis=0)
+        return self._known_live
+
+    def _lives_on(self, item: _Item, step: int, *, is_sure: bool = False) -> bool:
+        """Note what is live where an item goes to a step, unless a stretch of tiles gets too full.
+
+        `is_sure`: even then.
+        """
+        known, live = self.live
+        changes = []
+        for variable in (item.reads | item.writes) & self.owned:
+            users = (*self.readers.get(variable, ()), *self.writers.get(variable, ()))
+            steps = [x.step for x in users if x is not item]
+            before = _between([*steps, item.step])
+            after = _between([*steps, step])
+            size = known.sizes[variable]
+            changes += [(*each, size) for each in _without(after, before)]
+            changes += [(*each, -size) for each in _without(before, after)]
+        if not changes:
+            return True
+        low = min(begin for begin, _, _ in changes)
+        high = max(end for _, end, _ in changes)
+        here = live[low:high]
+        then = here.copy()
+        for begin, end, size in changes:
+            then[begin - low : end - low] += size
+        if not is_sure and (then > np.maximum(known.most, here)).any():
+            return False
+        live[low:high] = then
+        return True
+
+    # --- the result
+
+    def _written_out(self) -> Iterator[Step]:
+        items: dict[int, list[_Item]] = {}
+        for item in self.items:
+            items.setdefault(item.step, []).append(item)
+        syncs: list[Sync] = []
+        for number, step in enumerate(self.body.steps):
+            if isinstance(step, Sync):
+                syncs.append(step)
+                continue
+            if number in self.places and number not in items:
+                syncs.clear()
+                continue
+            yield from syncs
+            syncs.clear()
+            yield self._step(step, items[number]) if number in self.places else step
+        yield from syncs
+
+    @staticmethod
+    def _step(step: Step, items: Iterable[_Item]) -> Step:
+        if isinstance(step, ComputeSet):
+            groups = tuple(item.group for item in items if item.group is not None)
+            return step if groups == step.groups else ComputeSet(groups)
+        assert isinstance(step, Exchange)
+        transfers = tuple(t for item in items for t in item.transfers)
+        definitions = tuple(d for item in items for d in item.definitions)
+        return replace(step, transfers=transfers, definitions=definitions)
+
+
+def _between(steps: list[int]) -> tuple[int, int]:
+    return min(steps), max(steps) + 1
+
+
+def _without(a: tuple[int, int], b: tuple[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield what an interval has beyond another one that meets it or lies beside it."""
+    for begin, end in ((a[0], min(a[1], b[0])), (max(a[0], b[1]), a[1])):
+        if begin < end:
+            yield begin, end

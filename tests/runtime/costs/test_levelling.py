@@ -1,0 +1,59 @@
+"""Levelling steps: what is not urgent goes where another tile is slowest; all stays proved."""
+
+import pytest
+
+from hloipu_runtime.costs.levelling import levelled
+from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.merging import merged
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.proof.verify import verify
+from hloipu_runtime.program.steps import ComputeSet, Exchange
+from tests.support.program_builder import ProgramBuilder, rows
+from tests.support.random_programs import random_program
+
+TINY = load_machine("tiny")
+TILES = TINY.chip.tiles_per_ipu
+HERE, FAR = rows(2, 2), rows(2, 200, first=2)
+
+
+def cycles(program: Program) -> int:
+    """Return the cycles of all steps, each once."""
+    return sum(step.spent.total.cycles for step in step_charges(program, TINY).steps)
+
+
+def groups(program: Program) -> list[int]:
+    """Return how many vertex groups each compute set has."""
+    return [len(step.groups) for step in program.body.steps if isinstance(step, ComputeSet)]
+
+
+def test_a_long_op_that_can_wait_goes_beside_a_long_one() -> None:
+    """Merging puts it where it can first go, beside a short one."""
+    make = ProgramBuilder()
+    short, aside, late = make.variable((4,), HERE), make.variable((400,), FAR), rows(2, 200)
+    sums = [make.variable((4,), HERE), make.variable((400,), FAR), make.variable((400,), late)]
+    make.stream_in(short)
+    make.stream_in(aside)
+    make.add([short, short], sums[0])
+    make.add([aside, aside], sums[1])
+    large = make.stream_in(make.variable((400,), late))
+    make.add([large, large], sums[2])
+    for variable in sums:
+        make.stream_out(variable)
+    joined = merged(make.program(), TILES)
+    found = levelled(joined, TINY)
+    verify(found, TILES)
+    assert (groups(joined), groups(found)) == ([2, 1], [1, 2])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_programs_stay_proved_and_take_no_longer(seed: int) -> None:
+    joined = merged(random_program(seed, tiles=TILES, ipus=1 + seed % 2, steps=40), TILES)
+    found = levelled(joined, TINY)
+    verify(found, TILES)
+    assert cycles(found) <= cycles(joined)
+    kinds = [
+        [type(step) for step in program.body.steps if isinstance(step, ComputeSet | Exchange)]
+        for program in (joined, found)
+    ]
+    assert len(kinds[1]) <= len(kinds[0])
