@@ -31,7 +31,8 @@ from hloipu_runtime.frozen import fields_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CODE, Category
 from hloipu_runtime.memory.does_not_fit import require_fit
-from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
+from hloipu_runtime.memory.plan import MemoryPlan
+from hloipu_runtime.memory.planning import plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import verify
@@ -171,10 +172,7 @@ class CompiledProgram(Compiled):
     @cached_property
     def forms(self) -> Forms:
         """How each transfer is carried out; its cycles and its memory both follow from that."""
-        known = self.known_memory
-        if known is not None and known.code_memory == self.code_memory:
-            return known.forms
-        return Forms(self.program, self.machine, code_memory=self.code_memory)
+        return self.memory_plan.forms
 
     @cached_property
     def costs(self) -> Costs:
@@ -189,9 +187,7 @@ class CompiledProgram(Compiled):
         if known is not None and known.code_memory == self.code_memory:
             return replace(known, program=self.program)
         with without_collection():
-            return plan_memory(
-                self.program, self.machine, code_memory=self.code_memory, forms=self.forms
-            )
+            return plan_memory(self.program, self.machine, code_memory=self.code_memory)
 
     @cached_property
     def memory(self) -> MemoryReport:
