@@ -7,9 +7,9 @@ for integer programming with nonnegative data, Mathematics of Operations Researc
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -47,17 +47,19 @@ def plan_memory(
     plan = plan_with(program, machine, forms, code_memory=code_memory)
     if not code_memory or not plan.has_room_beside or (plan.fits and not forms.price):
         return plan
+    if plan.lacks_in_any_order:
+        return plan
     forms = forms.fastest()
     latest = plan_with(program, machine, forms) if forms.price != plan.forms.price else plan
     for _ in range(_TRIES):
-        chosen = _Choosing(latest).chosen()
-        if chosen is None:
-            break
-        forms = forms.with_smaller(chosen)
-        latest = plan_with(program, machine, forms)
         if latest.fits:
-            return latest
-    return plan
+            break
+        smaller = _Choosing(latest).smaller()
+        if smaller is None:
+            return plan
+        forms = forms.with_smaller(smaller)
+        latest = plan_with(program, machine, forms)
+    return latest if latest.fits else plan
 
 
 def _lacking_bytes(plan: MemoryPlan, ipu: IpuMemory) -> Numbers:
@@ -96,6 +98,10 @@ class _Item:
         """How often its code is there."""
         return self.steps.total()
 
+    def spared_bytes(self, end: _End, form: ExchangeForm) -> int:
+        """Return how many bytes fewer stay on a tile at one end with another form."""
+        return self.count * (end.way(self.form).kept_bytes - end.way(form).kept_bytes)
+
 
 class _Choosing:
     """Chooses forms for what each class of tiles lacks."""
@@ -103,106 +109,113 @@ class _Choosing:
     def __init__(self, plan: MemoryPlan) -> None:
         self.lacking = [_lacking_bytes(plan, ipu) for ipu in plan.ipus]
         """By IPU and class; negative where more is spared than was lacking."""
-        self.items = list(_items(plan, self.lacking))
-        steps = {id(step): step for step, _ in phases(plan.program) if isinstance(step, Exchange)}
-        wanted = {number for item in self.items for number in item.steps}
-        points = points_of(plan.liveness.region, {n: steps[n] for n in wanted})
+        exchanges = [(step, n) for step, n in phases(plan.program) if isinstance(step, Exchange)]
+        self.items = _items(plan, self.lacking, exchanges)
+        asked = {number for item in self.items for number in item.steps}
+        steps = {id(step): step for step, _ in exchanges if id(step) in asked}
+        points = points_of(plan.liveness.region, steps)
         self.free = [_free_bytes(plan, ipu, points) for ipu in plan.ipus]
         """By IPU, exchange and class: bytes of messages that make no tile fuller than it may be."""
+        self.raised = [np.zeros_like(each) for each in self.lacking]
+        """By IPU and class: what more messages take than that, and code has to spare besides."""
 
-    def chosen(self) -> dict[Transfer, ExchangeForm] | None:
-        """Return smaller forms that spare what is lacking; None where there are none."""
+    def smaller(self) -> dict[Transfer, ExchangeForm] | None:
+        """Return forms that spare what is lacking; None where none do."""
         waiting = [(0.0, number) for number in range(len(self.items))]
-        heapify(waiting)
-        taken: list[tuple[_Item, ExchangeForm]] = []
+        changed: dict[int, int] = {}
         while any((each > 0).any() for each in self.lacking):
             if not waiting:
                 return None
             _, number = heappop(waiting)
             item = self.items[number]
-            price, form = min(
-                ((self.price(item, form), form) for form in item.forms), key=lambda x: x[0]
-            )
+            prices = [self.price(item, form) for form in item.forms]
+            price = min(prices)
+            if waiting and price > waiting[0][0]:
+                if price < np.inf:
+                    heappush(waiting, (price, number))
+                continue
             if price == np.inf:
                 continue
-            if waiting and price > waiting[0][0]:
-                heappush(waiting, (price, number))
-                continue
-            taken.append((item, item.form))
-            self.take(item, form)
+            changed.setdefault(number, item.runs * item.form.cycles)
+            self.take(item, item.forms[prices.index(price)])
             heappush(waiting, (0.0, number))
-        for item, before in sorted(
-            taken, key=lambda x: x[0].runs * (x[1].cycles - x[0].form.cycles)
-        ):
-            self.take_back(item, before)
-        return {item.transfer: item.form for item, before in taken if item.form is not before}
+        dearest = sorted(
+            changed, key=lambda n: changed[n] - self.items[n].runs * self.items[n].form.cycles
+        )
+        for number in dearest:
+            self.take_back(self.items[number])
+        return {self.items[n].transfer: self.items[n].form for n in changed}
 
     def price(self, item: _Item, form: ExchangeForm) -> float:
         """Return the cycles of a form for each byte that it spares where bytes are lacking."""
         useful = 0
         for end in item.ends:
-            before, after = end.way(item.form), end.way(form)
-            spared = item.count * (before.kept_bytes - after.kept_bytes)
+            spared = item.spared_bytes(end, form)
             if spared < 0:
                 return np.inf
             lacking = self.lacking[end.ipu][end.classes]
-            useful += int(np.minimum(lacking, spared)[lacking > 0].sum())
-            more = after.buffer_bytes - before.buffer_bytes
-            if more > 0 and any(
-                more > self.free[end.ipu][number][end.classes].min() for number in item.steps
-            ):
-                return np.inf
+            after = lacking - spared + self.raising(item, end, form)
+            useful += int((np.maximum(lacking, 0) - np.maximum(after, 0)).sum())
         if useful <= 0:
             return np.inf
         return item.runs * max(0, form.cycles - item.form.cycles) / useful
 
+    def raising(self, item: _Item, end: _End, form: ExchangeForm) -> Numbers | int:
+        """Return by how much a form's messages make tiles fuller than at their fullest moments."""
+        more = end.way(form).buffer_bytes - end.way(item.form).buffer_bytes
+        if more <= 0:
+            return 0
+        least = min((self.free[end.ipu][n][end.classes] for n in item.steps), key=np.min)
+        return np.maximum(0, more - least - self.raised[end.ipu][end.classes])
+
     def take(self, item: _Item, form: ExchangeForm) -> None:
         """Give a transfer another form."""
         for end in item.ends:
-            before, after = end.way(item.form), end.way(form)
-            spared = item.count * (before.kept_bytes - after.kept_bytes)
-            self.lacking[end.ipu][end.classes] -= spared
+            raised = self.raising(item, end, form)
+            self.raised[end.ipu][end.classes] += raised
+            self.lacking[end.ipu][end.classes] += raised - item.spared_bytes(end, form)
             for number in item.steps:
-                more = after.buffer_bytes - before.buffer_bytes
+                more = end.way(form).buffer_bytes - end.way(item.form).buffer_bytes
                 self.free[end.ipu][number][end.classes] -= more
         item.form = form
 
-    def take_back(self, item: _Item, before: ExchangeForm) -> None:
-        """Give a transfer the form back that it had, if no tile lacks bytes then."""
-        after = item.form
-        self.take(item, before)
-        if any((self.lacking[end.ipu][end.classes] > 0).any() for end in item.ends):
-            self.take(item, after)
+    def take_back(self, item: _Item) -> None:
+        """Give a transfer the fastest form with which no tile lacks bytes."""
+        smaller = item.form
+        for form in sorted(item.forms, key=lambda form: form.cycles):
+            if form.cycles >= smaller.cycles:
+                break
+            self.take(item, form)
+            if not any((self.lacking[end.ipu][end.classes] > 0).any() for end in item.ends):
+                return
+        self.take(item, smaller)
 
 
-def _items(plan: MemoryPlan, lacking: list[Numbers]) -> Iterator[_Item]:
-    """Yield the transfers with forms to choose from that tiles take part in which lack bytes."""
-    program, variables = plan.program, plan.program.variables
+def _items(
+    plan: MemoryPlan, lacking: list[Numbers], exchanges: list[tuple[Exchange, int]]
+) -> list[_Item]:
+    """Return the transfers with forms to choose from at tiles that lack bytes."""
+    variables = plan.program.variables
     items: dict[Transfer, _Item | None] = {}
-    for step, runs in phases(program):
-        for transfer in step.transfers if isinstance(step, Exchange) else ():
+    for step, runs in exchanges:
+        for transfer in step.transfers:
             if transfer not in items:
-                items[transfer] = None
+                source, target = variables[transfer.source], variables[transfer.destination]
                 carried, forms = plan.forms.of(transfer), plan.forms.choices(transfer)
+                items[transfer] = None
                 if carried is None or len(forms) < 2:
                     continue
-                source, target = variables[transfer.source], variables[transfer.destination]
-                grids = (
-                    (source.ipu, senders(transfer, source), True),
-                    (target.ipu, receivers(transfer, target), False),
+                grids = senders(transfer, source), receivers(transfer, target)
+                ends = (
+                    _End(source.ipu, plan.ipus[source.ipu].classes.members[grids[0]], True),
+                    _End(target.ipu, plan.ipus[target.ipu].classes.members[grids[1]], False),
                 )
-                ends = [
-                    _End(ipu, plan.ipus[ipu].classes.members[grid], is_sending)
-                    for ipu, grid, is_sending in grids
-                ]
                 if any(lacking[end.ipu][end.classes].any() for end in ends):
-                    item = _Item(transfer, carried.form, forms, (ends[0], ends[1]))
-                    items[transfer] = item
-            item = items[transfer]
-            if item is not None:
+                    items[transfer] = _Item(transfer, carried.form, forms, ends)
+            if (item := items[transfer]) is not None:
                 item.runs += runs
                 item.steps[id(step)] += 1
-    return (item for item in items.values() if item is not None)
+    return [item for item in items.values() if item is not None]
 
 
 def _free_bytes(
@@ -212,30 +225,24 @@ def _free_bytes(
 
     No class gets fuller than at its fullest moment, or than a tile may be.
     """
-    changes: list[tuple[int, int, int, Classes]] = []
-    for variable, ranges in zip(plan.program.variables, plan.liveness.ranges, strict=True):
-        if variable.ipu == ipu.ipu:
-            size = kept_bytes(variable, plan.machine)
-            classes = ipu.classes.members[variable.mapping.tiles] if ranges else slice(0, 0)
-            for first, last in ranges:
-                changes.append((first, 0, size, classes))
-                changes.append((last + 1, 0, -size, classes))
-    for message in ipu.messages:
-        for first, last in message.ranges:
-            classes = ipu.classes.members[message.tiles]
-            changes.append((first, 0, message.size_bytes, classes))
-            changes.append((last + 1, 0, -message.size_bytes, classes))
-    asked = sorted((first, number) for number, ranges in points.items() for first, _ in ranges)
-    changes.sort(key=lambda change: change[0])
+    changes: list[tuple[int, int, Classes]] = []
+    taken = [
+        (kept_bytes(variable, plan.machine), variable.mapping.tiles, ranges)
+        for variable, ranges in zip(plan.program.variables, plan.liveness.ranges, strict=True)
+        if variable.ipu == ipu.ipu and ranges
+    ]
+    taken += [(message.size_bytes, message.tiles, message.ranges) for message in ipu.messages]
+    for size, tiles, ranges in taken:
+        classes = ipu.classes.members[tiles]
+        for first, last in ranges:
+            changes += ((first, size, classes), (last + 1, -size, classes))
+    changes.sort(key=lambda change: change[0], reverse=True)
     most = np.maximum(ipu.live_bytes, plan.available_bytes - ipu.floor)
     live = np.zeros(ipu.classes.count, np.int64)
     free: dict[int, Numbers] = {}
-    place = 0
-    for point, number in asked:
-        while place < len(changes) and changes[place][0] <= point:
-            _, _, size, classes = changes[place]
+    for first, number in sorted((first, n) for n, ranges in points.items() for first, _ in ranges):
+        while changes and changes[-1][0] <= first:
+            _, size, classes = changes.pop()
             live[classes] += size
-            place += 1
-        left = most - live
-        free[number] = np.minimum(free[number], left) if number in free else left
+        free[number] = np.minimum(free.get(number, most), most - live)
     return free
