@@ -433,8 +433,7 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     lacking = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
     least = max(needed.values())
     from hloipu_runtime.memory.charges import messages_of
-    from hloipu_runtime.memory.plan import fits_in_order
-    from hloipu_runtime.memory.planning import plan_memory
+    from hloipu_runtime.memory.plan import fits_in_order, plan_memory
 
     if not (memory.has_room_at_once or fits_in_order(before, memory)):
         return hoisting

@@ -31,8 +31,7 @@ from hloipu_runtime.frozen import fields_of
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import CODE, Category
 from hloipu_runtime.memory.does_not_fit import require_fit
-from hloipu_runtime.memory.plan import MemoryPlan
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import MemoryReport, memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import verify
@@ -187,7 +186,15 @@ class CompiledProgram(Compiled):
         if known is not None and known.code_memory == self.code_memory:
             return replace(known, program=self.program)
         with without_collection():
-            return plan_memory(self.program, self.machine, code_memory=self.code_memory)
+            plan = plan_memory(self.program, self.machine, code_memory=self.code_memory)
+            return _with_chosen_forms(plan)
+
+    def with_chosen_forms(self) -> "CompiledProgram":
+        """Return it with its exchanges as fast as the memory of their tiles allows."""
+        chosen = _with_chosen_forms(self.memory_plan)
+        if chosen is self.memory_plan:
+            return self
+        return replace(self, known_memory=chosen, is_proved=True)
 
     @cached_property
     def memory(self) -> MemoryReport:
@@ -434,6 +441,14 @@ class CompiledProgram(Compiled):
         from hloipu_runtime.simulate.plain_runs import PlainRuns
 
         return PlainRuns(self.program, self.parameter_names, self.live_bytes)
+
+
+def _with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
+    if plan.fits and not plan.forms.price:
+        return plan
+    from hloipu_runtime.memory.chosen_forms import with_chosen_forms  # most programs fit
+
+    return with_chosen_forms(plan)
 
 
 @checked

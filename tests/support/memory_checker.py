@@ -15,8 +15,7 @@ import numpy as np
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.messages import Message
-from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.channels import taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy

@@ -140,14 +140,23 @@ class MemoryPlan:
         return all(int(ipu.code_bytes.max()) <= executable for ipu in self.ipus)
 
 
-def plan_with(
-    program: Program, machine: Machine, forms: Forms, *, code_memory: bool = True
+def plan_memory(
+    program: Program,
+    machine: Machine,
+    *,
+    code_memory: bool = True,
+    forms: Forms | None = None,
+    known: Forms | None = None,
 ) -> MemoryPlan:
-    """Return the memory plan of a program whose exchanges take these forms.
+    """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
-    Raises as `plan_memory` does, which chooses forms, and says what `code_memory` means.
+    Without `code_memory`, code of vertices, control and exchanges is taken to need none, and
+    exchanges take their fastest forms. `forms`: those of its transfers, where they are known
+    already; `known`: of those of a program with the same steps otherwise merged. Raises LimitError
+    E5021 or E5022 for a program nested too deep or too long.
     """
     liveness = liveness_of(program)
+    forms = forms or Forms(program, machine, code_memory=code_memory, known=known)
     charges = charges_of(program, machine, forms)
     addresses = [NO_ADDRESS] * len(program.variables)
     of_ipu: list[list[VariableId]] = [[] for _ in range(program.ipus)]

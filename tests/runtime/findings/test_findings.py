@@ -15,7 +15,7 @@ from hloipu_runtime.findings.find import findings_of
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import (

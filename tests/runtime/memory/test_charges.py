@@ -10,8 +10,7 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.charges import receivers, senders
-from hloipu_runtime.memory.plan import MemoryPlan
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Program, Variable

@@ -5,8 +5,7 @@ from random import Random
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import faults_of

@@ -9,7 +9,7 @@ from hloipu.cli.memory_text import memory_text
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import plan_memory
 from hloipu_runtime.memory.remote_parts import RemoteCategory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.memory.report_records import Bin, MemoryReport

@@ -15,8 +15,7 @@ from hloipu_compiler.planners.hoisting import Item, chosen_items
 from hloipu_compiler.planners.planned import HoistedCopy, shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
-from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes
-from hloipu_runtime.memory.planning import plan_memory
+from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes, plan_memory
 from hloipu_runtime.memory.regions import Region
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId

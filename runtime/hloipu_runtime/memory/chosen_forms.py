@@ -1,4 +1,4 @@
-"""Plans memory with the fastest exchanges whose code has room on the tiles that they are on.
+"""Chooses forms of exchanges by the memory of their tiles: the fastest whose code has room.
 
 Which exchanges, is a problem of covering: each form spares bytes on some tiles and costs cycles as
 often as the exchange runs, and what each tile lacks has to be spared. The cheapest form for each
@@ -16,14 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.costs.exchange_form import ExchangeForm, Way
-from hloipu_runtime.costs.forms import Forms, phases
-from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.costs.forms import phases
 from hloipu_runtime.memory.charges import receivers, senders
 from hloipu_runtime.memory.liveness import Ranges
 from hloipu_runtime.memory.messages import points_of
-from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes, plan_with
+from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes, plan_memory
 from hloipu_runtime.memory.tile_classes import Classes
-from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Exchange, Transfer
 
 Numbers = NDArray[np.int64]
@@ -32,25 +30,17 @@ _TRIES = 4
 """Times that forms are chosen, each time for what the memory plan of the last choice lacked."""
 
 
-def plan_memory(
-    program: Program, machine: Machine, *, code_memory: bool = True, known: Forms | None = None
-) -> MemoryPlan:
-    """Return the memory plan of a proved program; it may need more than there is: see `fits`.
+def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
+    """Return the plan with the fastest forms but where tiles lack memory for code or messages.
 
-    Exchanges take their fastest forms, but for those whose code or messages tiles lack memory for.
-    Where no forms make it fit, all code has one price, at which there is room for it. Without
-    `code_memory`, code of vertices, control and exchanges is taken to need none. `known`: forms of
-    a program with the same steps otherwise merged. Raises LimitError E5021 or E5022 for a program
-    nested too deep or too long.
+    If that does not make it fit, the plan as it is.
     """
-    forms = Forms(program, machine, code_memory=code_memory, known=known)
-    plan = plan_with(program, machine, forms, code_memory=code_memory)
-    if not code_memory or not plan.has_room_beside or (plan.fits and not forms.price):
+    program, machine, forms = plan.program, plan.machine, plan.forms.fastest()
+    if not plan.code_memory or not plan.has_room_beside or (plan.fits and not plan.forms.price):
         return plan
     if plan.lacks_in_any_order:
         return plan
-    forms = forms.fastest()
-    latest = plan_with(program, machine, forms) if forms.price != plan.forms.price else plan
+    latest = plan_memory(program, machine, forms=forms) if plan.forms.price else plan
     for _ in range(_TRIES):
         if latest.fits:
             break
@@ -58,15 +48,14 @@ def plan_memory(
         if smaller is None:
             return plan
         forms = forms.with_smaller(smaller)
-        latest = plan_with(program, machine, forms)
+        latest = plan_memory(program, machine, forms=forms)
     return latest if latest.fits else plan
 
 
 def _lacking_bytes(plan: MemoryPlan, ipu: IpuMemory) -> Numbers:
-    """Return what each class of tiles lacks, of all its memory or of that for code."""
+    """Return what each class of tiles lacks, of all its memory and of that for code."""
     executable = min(plan.machine.memory.executable_bytes, plan.available_bytes)
-    lacking = np.maximum(ipu.needed_bytes - plan.available_bytes, ipu.code_bytes - executable)
-    return np.maximum(lacking, 0)
+    return np.stack([ipu.needed_bytes - plan.available_bytes, ipu.code_bytes - executable])
 
 
 class _End(NamedTuple):
@@ -108,37 +97,43 @@ class _Choosing:
 
     def __init__(self, plan: MemoryPlan) -> None:
         self.lacking = [_lacking_bytes(plan, ipu) for ipu in plan.ipus]
-        """By IPU and class; negative where more is spared than was lacking."""
+        """By IPU: of all memory and of that for code, by class; negative where some is left."""
         exchanges = [(step, n) for step, n in phases(plan.program) if isinstance(step, Exchange)]
         self.items = _items(plan, self.lacking, exchanges)
         asked = {number for item in self.items for number in item.steps}
         steps = {id(step): step for step, _ in exchanges if id(step) in asked}
         points = points_of(plan.liveness.region, steps)
         self.free = [_free_bytes(plan, ipu, points) for ipu in plan.ipus]
-        """By IPU, exchange and class: bytes of messages that make no tile fuller than it may be."""
-        self.raised = [np.zeros_like(each) for each in self.lacking]
-        """By IPU and class: what more messages take than that, and code has to spare besides."""
+        """By IPU, exchange and class: bytes of messages that make no tile fuller than it is."""
+        self.raised = [np.zeros(ipu.classes.count, np.int64) for ipu in plan.ipus]
+        """By IPU and class: by how much more messages make tiles fuller."""
 
     def smaller(self) -> dict[Transfer, ExchangeForm] | None:
         """Return forms that spare what is lacking; None where none do."""
         waiting = [(0.0, number) for number in range(len(self.items))]
+        useless: list[tuple[float, int]] = []
+        is_same = not waiting
         changed: dict[int, int] = {}
         while any((each > 0).any() for each in self.lacking):
             if not waiting:
-                return None
+                if is_same:
+                    return None
+                # Messages that made a tile too full may have room beside less code.
+                waiting, useless, is_same = useless, [], True
+                continue
             _, number = heappop(waiting)
             item = self.items[number]
             prices = [self.price(item, form) for form in item.forms]
             price = min(prices)
-            if waiting and price > waiting[0][0]:
-                if price < np.inf:
-                    heappush(waiting, (price, number))
-                continue
             if price == np.inf:
-                continue
-            changed.setdefault(number, item.runs * item.form.cycles)
-            self.take(item, item.forms[prices.index(price)])
-            heappush(waiting, (0.0, number))
+                useless.append((0.0, number))
+            elif waiting and price > waiting[0][0]:
+                heappush(waiting, (price, number))
+            else:
+                changed.setdefault(number, item.runs * item.form.cycles)
+                self.take(item, item.forms[prices.index(price)])
+                heappush(waiting, (0.0, number))
+                is_same = False
         dearest = sorted(
             changed, key=lambda n: changed[n] - self.items[n].runs * self.items[n].form.cycles
         )
@@ -151,10 +146,9 @@ class _Choosing:
         useful = 0
         for end in item.ends:
             spared = item.spared_bytes(end, form)
-            if spared < 0:
-                return np.inf
-            lacking = self.lacking[end.ipu][end.classes]
-            after = lacking - spared + self.raising(item, end, form)
+            lacking = self.lacking[end.ipu][:, end.classes]
+            after = lacking - spared
+            after[0] += self.raising(item, end, form)
             useful += int((np.maximum(lacking, 0) - np.maximum(after, 0)).sum())
         if useful <= 0:
             return np.inf
@@ -165,7 +159,8 @@ class _Choosing:
         more = end.way(form).buffer_bytes - end.way(item.form).buffer_bytes
         if more <= 0:
             return 0
-        least = min((self.free[end.ipu][n][end.classes] for n in item.steps), key=np.min)
+        free = self.free[end.ipu]
+        least = min((free[n][end.classes] for n in item.steps), key=np.min)
         return np.maximum(0, more - least - self.raised[end.ipu][end.classes])
 
     def take(self, item: _Item, form: ExchangeForm) -> None:
@@ -173,7 +168,8 @@ class _Choosing:
         for end in item.ends:
             raised = self.raising(item, end, form)
             self.raised[end.ipu][end.classes] += raised
-            self.lacking[end.ipu][end.classes] += raised - item.spared_bytes(end, form)
+            self.lacking[end.ipu][0, end.classes] += raised
+            self.lacking[end.ipu][:, end.classes] -= item.spared_bytes(end, form)
             for number in item.steps:
                 more = end.way(form).buffer_bytes - end.way(item.form).buffer_bytes
                 self.free[end.ipu][number][end.classes] -= more
@@ -186,7 +182,7 @@ class _Choosing:
             if form.cycles >= smaller.cycles:
                 break
             self.take(item, form)
-            if not any((self.lacking[end.ipu][end.classes] > 0).any() for end in item.ends):
+            if not any((self.lacking[end.ipu][:, end.classes] > 0).any() for end in item.ends):
                 return
         self.take(item, smaller)
 
@@ -210,7 +206,7 @@ def _items(
                     _End(source.ipu, plan.ipus[source.ipu].classes.members[grids[0]], True),
                     _End(target.ipu, plan.ipus[target.ipu].classes.members[grids[1]], False),
                 )
-                if any(lacking[end.ipu][end.classes].any() for end in ends):
+                if any((lacking[end.ipu][:, end.classes] > 0).any() for end in ends):
                     items[transfer] = _Item(transfer, carried.form, forms, ends)
             if (item := items[transfer]) is not None:
                 item.runs += runs
@@ -221,10 +217,7 @@ def _items(
 def _free_bytes(
     plan: MemoryPlan, ipu: IpuMemory, points: Mapping[int, Ranges]
 ) -> dict[int, Numbers]:
-    """Return what may come to what is live at points of exchanges, by exchange and class.
-
-    No class gets fuller than at its fullest moment, or than a tile may be.
-    """
+    """Return how much less than at its fullest moment is live at exchanges, by class."""
     changes: list[tuple[int, int, Classes]] = []
     taken = [
         (kept_bytes(variable, plan.machine), variable.mapping.tiles, ranges)
@@ -237,12 +230,11 @@ def _free_bytes(
         for first, last in ranges:
             changes += ((first, size, classes), (last + 1, -size, classes))
     changes.sort(key=lambda change: change[0], reverse=True)
-    most = np.maximum(ipu.live_bytes, plan.available_bytes - ipu.floor)
     live = np.zeros(ipu.classes.count, np.int64)
     free: dict[int, Numbers] = {}
     for first, number in sorted((first, n) for n, ranges in points.items() for first, _ in ranges):
         while changes and changes[-1][0] <= first:
             _, size, classes = changes.pop()
             live[classes] += size
-        free[number] = np.minimum(free.get(number, most), most - live)
+        free[number] = np.minimum(free.get(number, ipu.live_bytes), ipu.live_bytes - live)
     return free
