@@ -15,8 +15,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.exchange_form import ExchangeForm, Way
 from hloipu_runtime.costs.forms import phases
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.memory.charges import receivers, senders
 from hloipu_runtime.memory.liveness import Ranges
 from hloipu_runtime.memory.messages import points_of
@@ -33,7 +35,7 @@ _TRIES = 4
 def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
     """Return the plan with the fastest forms but where tiles lack memory for code or messages.
 
-    If that does not make it fit, the plan as it is.
+    If that does not make it fit, or no faster, the plan as it is.
     """
     program, machine, forms = plan.program, plan.machine, plan.forms.fastest()
     if not plan.code_memory or not plan.has_room_beside or (plan.fits and not plan.forms.price):
@@ -49,7 +51,14 @@ def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
             return plan
         forms = forms.with_smaller(smaller)
         latest = plan_memory(program, machine, forms=forms)
-    return latest if latest.fits else plan
+    if not latest.fits or (plan.fits and _cycles(plan) < _cycles(latest)):
+        return plan
+    return latest
+
+
+def _cycles(plan: MemoryPlan) -> int:
+    costs = step_charges(plan.program, plan.machine, plan.forms)
+    return estimate(plan.program, plan.machine, costs=costs).spent.total.cycles
 
 
 def _lacking_bytes(plan: MemoryPlan, ipu: IpuMemory) -> Numbers:
@@ -161,7 +170,8 @@ class _Choosing:
             return 0
         free = self.free[end.ipu]
         least = min((free[n][end.classes] for n in item.steps), key=np.min)
-        return np.maximum(0, more - least - self.raised[end.ipu][end.classes])
+        raised: Numbers = np.maximum(0, more - least - self.raised[end.ipu][end.classes])
+        return raised
 
     def take(self, item: _Item, form: ExchangeForm) -> None:
         """Give a transfer another form."""
