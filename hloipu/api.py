@@ -283,6 +283,8 @@ def compile_verified(
             attempts.draft(program, options, lowered, finished)
             with search.improving():
                 program = fitting(attempts, options, program, search)
+        with phase("memory"):
+            program = program.with_chosen_forms()
         with phase("proof"):
             prove(program.program, program.machine.chip.tiles_per_ipu)
         if isinstance(program.advisor, _Advisor):
@@ -335,6 +337,9 @@ def compile_once(
         with plugins(options):
             finished = continued(begun, clock=phase)
         program = _programmed(module, fingerprint, finished, options)
+        if program.known_memory is not None:
+            with phase("memory"):
+                program = program.with_chosen_forms()
         with phase("proof"):
             prove(program.program, program.machine.chip.tiles_per_ipu)
         return program

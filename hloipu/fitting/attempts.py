@@ -24,6 +24,8 @@ from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.costs.estimate import estimate
+from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.watching import Search, doing
 
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
     from hloipu_compiler.planners.product_room import Rooms
 
 _USUAL = Options()
+
+_MOST_PERCENT = 101
+"""Of its cycles, for which a program that fits is not looked at further. Assumed."""
 
 _KEPT = 2
 """Cuts and modules: those with equal blocks as functions and those without."""
@@ -70,6 +75,33 @@ class Attempts:
         self._drafts: list[tuple[ref[CompiledProgram], Options, Compilation]] = []
         """With the lowered compilations that they were made of; programs that nobody has any more
         are let go with these, which take tens of megabytes each."""
+        self._fitting: tuple[CompiledProgram, CompiledProgram] | None = None
+        """The fastest program that fits with smaller code of exchanges, as it was and with it."""
+
+    def look_at(self, program: CompiledProgram) -> bool:
+        """Take note of a program that fits with smaller code of exchanges; whether it is as fast.
+
+        As fast is what takes at most a hundredth more than it did with as much code as it likes.
+        """
+        with self.phase("memory"):
+            if program.fits:
+                return False
+            smaller = program.with_chosen_forms()
+            if not smaller.fits:
+                return False
+            cycles = _cycles(smaller)
+            if self._fitting is None or cycles < _cycles(self._fitting[1]):
+                self._fitting = program, smaller
+            fastest = step_charges(
+                program.program, program.machine, program.memory_plan.forms.fastest()
+            )
+            least = estimate(program.program, program.machine, program.assume_trips, fastest)
+            return 100 * cycles <= _MOST_PERCENT * least.spent.total.cycles
+
+    def fastest(self, program: CompiledProgram) -> CompiledProgram:
+        """Return a program, or one that fits with smaller code if that fits alone or is faster."""
+        _, smaller = self._fitting or (program, program)
+        return program if program.fits and _cycles(program) <= _cycles(smaller) else smaller
 
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
@@ -108,12 +140,14 @@ class Attempts:
 
     def finished(self, program: CompiledProgram) -> CompiledProgram:
         """Return a draft with copies before loops as far as there is room, others as they are."""
+        before, smaller = self._fitting or (program, program)
         for draft, options, lowered in self._drafts:
-            if draft() is program:
+            if draft() is (before if program is smaller else program):
                 request = replace(lowered.request, is_draft=False)
                 compilation = continued(replace(lowered, request=request), clock=self.phase)
                 whole = self.program_of(compilation, options)
                 with self.phase("memory"):
+                    whole = whole.with_chosen_forms()
                     return whole if whole.fits or not program.fits else program
         return program
 
@@ -133,9 +167,10 @@ class Attempts:
                 if program is not None and _is_same(known, lowered):
                     return program  # plans took less than they might
             compilation = continued(lowered, clock=self.phase)
-        made = self.program_of(compilation, options)
-        self.draft(made, options, lowered, compilation)
-        return made
+        program = self.program_of(compilation, options)
+        self.draft(program, options, lowered, compilation)
+        self.look_at(program)
+        return program
 
 
 def _is_same(first: Compilation, second: Compilation) -> bool:
@@ -149,6 +184,10 @@ def _is_same(first: Compilation, second: Compilation) -> bool:
         and replace(first.lowered, constants={}) == replace(second.lowered, constants={})
         and all(ours[key][1].tobytes() == theirs[key][1].tobytes() for key in ours)
     )
+
+
+def _cycles(program: CompiledProgram) -> int:
+    return program.profile().lower_bound_cycles
 
 
 def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
@@ -165,10 +204,14 @@ def fitting(
 
     `options`: of the program. Ends with the best so far as the search says.
     """
-    if options.outline == "auto" and not options.passes:
+    is_enough = search.tried(lambda: attempts.look_at(program))
+    if options.outline == "auto" and not options.passes and not is_enough:
         outlined = search.tried(lambda: _outlined_if_less(attempts, options, program))
         program, options = outlined or (program, options)
-    program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
+        is_enough = search.tried(lambda: attempts.look_at(program))
+    if not is_enough:
+        program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
+    program = attempts.fastest(program)
     return search.tried(lambda: attempts.finished(program)) or program
 
 

@@ -171,10 +171,7 @@ class CompiledProgram(Compiled):
     @cached_property
     def forms(self) -> Forms:
         """How each transfer is carried out; its cycles and its memory both follow from that."""
-        known = self.known_memory
-        if known is not None and known.code_memory == self.code_memory:
-            return known.forms
-        return Forms(self.program, self.machine, code_memory=self.code_memory)
+        return self.memory_plan.forms
 
     @cached_property
     def costs(self) -> Costs:
@@ -189,9 +186,15 @@ class CompiledProgram(Compiled):
         if known is not None and known.code_memory == self.code_memory:
             return replace(known, program=self.program)
         with without_collection():
-            return plan_memory(
-                self.program, self.machine, code_memory=self.code_memory, forms=self.forms
-            )
+            plan = plan_memory(self.program, self.machine, code_memory=self.code_memory)
+            return _with_chosen_forms(plan)
+
+    def with_chosen_forms(self) -> "CompiledProgram":
+        """Return it with its exchanges as fast as the memory of their tiles allows."""
+        chosen = _with_chosen_forms(self.memory_plan)
+        if chosen is self.memory_plan:
+            return self
+        return replace(self, known_memory=chosen, is_proved=True)
 
     @cached_property
     def memory(self) -> MemoryReport:
@@ -438,6 +441,14 @@ class CompiledProgram(Compiled):
         from hloipu_runtime.simulate.plain_runs import PlainRuns
 
         return PlainRuns(self.program, self.parameter_names, self.live_bytes)
+
+
+def _with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
+    if plan.fits and not plan.forms.price:
+        return plan
+    from hloipu_runtime.memory.chosen_forms import with_chosen_forms  # most programs fit
+
+    return with_chosen_forms(plan)
 
 
 @checked

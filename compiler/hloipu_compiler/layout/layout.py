@@ -22,9 +22,6 @@ from hloipu_runtime.program.mapping import Mapping
 MOST_DEMANDS = 6
 """Of one value that are looked at: the ones that come most often."""
 
-UNKNOWN_ITERATIONS = 16
-"""Of a loop that data ends; assumed: more than once, and not as often as counted ones."""
-
 LeafKey = tuple[str, str, int]
 """Computation, instruction, number of the array within its result."""
 

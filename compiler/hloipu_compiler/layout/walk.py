@@ -28,7 +28,6 @@ from hloipu_compiler.layout.demands import (
     tensor_of,
 )
 from hloipu_compiler.layout.layout import (
-    UNKNOWN_ITERATIONS,
     InitialLayout,
     Layout,
     LeafKey,
@@ -46,6 +45,7 @@ from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.steps import UNKNOWN_ITERATIONS
 from hloipu_runtime.watching import each
 
 

@@ -7,7 +7,9 @@ until the exchanges' code takes no more than what is left of it, as one does for
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
+from copy import copy
+from types import MappingProxyType
 from typing import NamedTuple
 
 from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exchange_forms
@@ -20,6 +22,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
+    Call,
     ComputeSet,
     Exchange,
     Pipeline,
@@ -27,25 +30,50 @@ from hloipu_runtime.program.steps import (
     Transfer,
     VertexGroup,
     inner_steps,
+    iterations,
 )
 
 _LEAST_SHARE = 4
 """Exchanges have at least one part in so many of the memory for code. Assumed."""
 
 
-def phases(program: Program) -> Iterator[ComputeSet | Exchange]:
-    """Yield what a program computes and exchanges; a loop's body and a function's once."""
-    waiting: list[Step] = [*program.functions.values(), program.body]
-    while waiting:
-        match waiting.pop():
-            case ComputeSet() | Exchange() as phase:
-                yield phase
-            case step:
-                waiting += inner_steps(step)
-                if isinstance(step, Pipeline):
-                    yield pushed(program, step.channels)
-                    yield popped(program, step.channels)
+def phases(program: Program) -> Iterator[tuple[ComputeSet | Exchange, int]]:
+    """Yield what a program computes and exchanges, each once, and how often it runs.
 
+    Each branch counts as taken.
+    """
+    callers: dict[str, list[tuple[str, int]]] = {}
+    inside: dict[str, list[tuple[ComputeSet | Exchange, int]]] = {}
+    for name, block in (*program.functions.items(), (_BODY, program.body)):
+        here = inside[name] = []
+        waiting: list[tuple[Step, int]] = [(block, 1)]
+        while waiting:
+            match waiting.pop():
+                case (ComputeSet() | Exchange() as phase, times):
+                    here.append((phase, times))
+                case (Call() as call, times):
+                    callers.setdefault(call.function, []).append((name, times))
+                case (step, times):
+                    times *= iterations(step)
+                    waiting += ((inner, times) for inner in inner_steps(step))
+                    if isinstance(step, Pipeline):
+                        here.append((pushed(program, step.channels), times))
+                        here.append((popped(program, step.channels), times))
+    runs = {_BODY: 1}
+
+    def runs_of(name: str) -> int:
+        if name not in runs:
+            runs[name] = 0  # nothing calls itself: programs that do are refused elsewhere
+            runs[name] = sum(runs_of(caller) * times for caller, times in callers.get(name, ()))
+        return runs[name]
+
+    for name, here in inside.items():
+        for phase, times in here:
+            yield phase, times * runs_of(name)
+
+
+_BODY = ""
+"""Name of the program's body, beside those of its functions."""
 
 _PRICES = tuple(1 << n for n in range(8, 17))
 """Prices to try where code takes more, in cycles for each kilobyte: 0.25 to 65 a byte."""
@@ -89,11 +117,32 @@ class Forms:
             self._choices, self._vertices = known._choices, known._vertices
         self.price: int = self._affordable() if code_memory else 0
         """Cycles for each kilobyte of code."""
+        self._smaller: Mapping[Transfer, ExchangeForm] = MappingProxyType({})
 
     def of(self, transfer: Transfer) -> Carried | None:
         """Return how a transfer of the program is carried out; None where its box is empty."""
         choice = self._choice(transfer)
-        return choice and Carried(choice.traffic, exchange_form(choice.forms, self.price))
+        if choice is None:
+            return None
+        form = self._smaller.get(transfer) if self._smaller else None
+        return Carried(choice.traffic, form or exchange_form(choice.forms, self.price))
+
+    def choices(self, transfer: Transfer) -> tuple[ExchangeForm, ...]:
+        """Return all forms that a transfer may take; none where its box is empty."""
+        choice = self._choice(transfer)
+        return choice.forms if choice is not None else ()
+
+    def fastest(self) -> "Forms":
+        """Return the fastest forms, whatever their code takes."""
+        changed = copy(self)
+        changed.price = 0
+        return changed
+
+    def with_smaller(self, smaller: Mapping[Transfer, ExchangeForm]) -> "Forms":
+        """Return the same forms but for some transfers."""
+        changed = copy(self)
+        changed._smaller = {**self._smaller, **smaller}
+        return changed
 
     def vertex_bytes(self, group: VertexGroup) -> tuple[Code, int]:
         """Return the code of a group's vertices, and the state of one with the largest parts."""
@@ -123,7 +172,7 @@ class Forms:
         """Return the lowest price at which exchanges keep to their room in the memory for code."""
         choices: list[tuple[int, int, _Choice]] = []
         variables = self._program.variables
-        steps = (inner for inner in phases(self._program) if isinstance(inner, Exchange))
+        steps = (inner for inner, _ in phases(self._program) if isinstance(inner, Exchange))
         for transfer in (t for step in steps for t in step.transfers):
             choice = self._choice(transfer)
             if choice is not None and choice.traffic.fragments:
@@ -149,7 +198,7 @@ class Forms:
         memory, variables = machine.memory, program.variables
         others = [0] * program.ipus
         codes: list[dict[Hashable, int]] = [{} for _ in others]
-        for step in phases(program):
+        for step, _ in phases(program):
             at_work = set()
             if isinstance(step, ComputeSet):
                 running: Counter[int] = Counter()

@@ -11,6 +11,8 @@ from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]
 Array = np.ndarray[Any, Any]
+Classes = slice | Numbers
+"""Numbers of classes."""
 _GRIDS_AT_ONCE = 4096
 """Grids that are compared in one go: 6 MB of marks for the tiles of a GC200."""
 
@@ -23,7 +25,7 @@ class TileClasses:
     """Class of each tile."""
     first_tile: Numbers
     """Lowest tile of each class."""
-    members: dict[Tiles, slice | Numbers]
+    members: dict[Tiles, Classes]
     """Classes that make up each grid."""
 
     @property
@@ -64,7 +66,7 @@ def classes_of(grids: Iterable[Tiles], tiles_per_ipu: int) -> TileClasses:
     return TileClasses(of_tile, first, members)
 
 
-def _as_slice(classes: Numbers) -> slice | Numbers:
+def _as_slice(classes: Numbers) -> Classes:
     """Return numbers in a row as a slice, which is several times as fast to index with."""
     if len(classes) and classes[-1] - classes[0] + 1 == len(classes):
         return slice(int(classes[0]), int(classes[-1]) + 1)

@@ -411,6 +411,21 @@ def blocks_of(step: Step) -> tuple[Sequence, ...]:
             return ()
 
 
+UNKNOWN_ITERATIONS = 16
+"""Of a loop that data ends; assumed: more than once, and not as often as counted ones."""
+
+
+def iterations(step: Step) -> int:
+    """Return how often a loop runs what is within it; 1 for a step that is none."""
+    match step:
+        case Repeat() | Pipeline():
+            return step.count
+        case RepeatWhile():
+            return UNKNOWN_ITERATIONS
+        case _:
+            return 1
+
+
 def inner_steps(step: Step) -> tuple[Step, ...]:
     """Return the steps and blocks right within a step; a call's function is not within it."""
     return step.steps if isinstance(step, Sequence) else blocks_of(step)

@@ -67,7 +67,7 @@ ENTRY e {{
     # Sums of whole numbers are exact in both types: a piece lost or added twice is seen.
     x, g = (numbers.integers(-1, 2, (20, 14, 14, 32)) for _ in range(2))
     program = hloipu.compile(text, target="gc200", partials_type="f16")
-    steps = [step for step in phases(program.program) if isinstance(step, ComputeSet)]
+    steps = [step for step, _ in phases(program.program) if isinstance(step, ComputeSet)]
     reductions = [v.codelet for step in steps for v in step.groups if v.codelet.name == "reduce"]
     assert sorted(bool(r.parts) for r in reductions if isinstance(r, Reduce)) == [False, True]
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))

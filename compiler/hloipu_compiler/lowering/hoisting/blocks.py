@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from hloipu_compiler.layout.layout import UNKNOWN_ITERATIONS
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import (
     LOOPS,
@@ -10,8 +9,8 @@ from hloipu_runtime.program.steps import (
     Repeat,
     RepeatWhile,
     Sequence,
-    Step,
     blocks_of,
+    iterations,
 )
 
 OUTSIDE = -1
@@ -67,7 +66,7 @@ class Blocks:
             around = block._replace(at=Place(number, position))
             if isinstance(step, LOOPS):
                 self.loops.append(Loop(step, around.at, block.loop))
-                times = block.executions * _iterations(step)
+                times = block.executions * iterations(step)
                 around = around._replace(loop=len(self.loops) - 1, executions=times)
             if isinstance(step, Pipeline):
                 for stage in step.stages:
@@ -109,11 +108,3 @@ class Blocks:
             if each.around in within and number != loop:
                 within.append(number)
         return within
-
-
-def _iterations(step: Step) -> int:
-    match step:
-        case Repeat() | Pipeline():
-            return step.count
-        case _:
-            return UNKNOWN_ITERATIONS

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range
-from hloipu_compiler.layout.layout import UNKNOWN_ITERATIONS, InitialLayout
+from hloipu_compiler.layout.layout import InitialLayout
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.loop_body_order import order_for_state
@@ -50,7 +50,7 @@ def _while(context: LoweringContext) -> Sequence[Value]:
         ordered = order_for_state(body)
         outside, builder.iterations = (
             builder.iterations,
-            builder.iterations * (trips or UNKNOWN_ITERATIONS),
+            builder.iterations * (trips or s.UNKNOWN_ITERATIONS),
         )
         after = lower_computation(context, ordered, [state], frozenset(in_loop.values()), in_loop)
         builder.iterations = outside

@@ -1,0 +1,93 @@
+"""Forms of all exchanges of a program together, against every choice of them."""
+
+from functools import cache
+from itertools import product
+
+import pytest
+
+from hloipu_runtime.costs.forms import Forms, phases
+from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.memory.chosen_forms import with_chosen_forms
+from hloipu_runtime.memory.plan import plan_memory
+from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.steps import Call, Exchange, Repeat, Sequence
+from tests.support.program_builder import ProgramBuilder, blocks
+
+SHAPE = (64, 64)
+
+
+def transposing(*trips: int, kept_bytes: int = 0) -> Program:
+    """Return a program with copies from rows to columns that run so often.
+
+    The first in a loop, others in functions called from one. `kept_bytes`: state on a tile.
+    """
+    make = ProgramBuilder()
+    if kept_bytes:
+        on_all = blocks((4, kept_bytes // 4), (4, 1))
+        make.stream_in(make.variable((4, kept_bytes // 4), on_all, role=Role.STATE))
+    in_rows = make.stream_in(make.variable(SHAPE, blocks(SHAPE, (4, 1))))
+    for number, count in enumerate(trips):
+        with make.block() as steps:
+            make.copy(in_rows, make.variable(SHAPE, blocks(SHAPE, (1, 4))))
+        if number == 0:
+            make.emit(Repeat(count, Sequence(tuple(steps)), ()))
+        else:
+            make.functions[f"f{number}"] = Sequence(tuple(steps))
+            make.functions[f"g{number}"] = Sequence((Call(f"f{number}"),))
+            for _ in range(count % 10):
+                make.emit(Call(f"f{number}"))
+            make.emit(Repeat(count // 10, Sequence((Call(f"g{number}"),) * 10), ()))
+    return make.program(synced=False)
+
+
+def test_what_runs_is_counted_through_loops_and_calls() -> None:
+    counts = [
+        runs for phase, runs in phases(transposing(7, 33, 2040)) if isinstance(phase, Exchange)
+    ]
+    assert sorted(counts) == [7, 33, 2040]
+
+
+@cache
+def least_cycles(trips: tuple[int, ...], kept_bytes: int, executable_bytes: int) -> int | None:
+    """Return the cycles of the fastest forms with which a program fits, by trying all."""
+    program = transposing(*trips, kept_bytes=kept_bytes)
+    machine = load_machine("tiny", {"executable_bytes": str(executable_bytes)})
+    fastest = Forms(program, machine).fastest()
+    runs = {t: n for x, n in phases(program) if isinstance(x, Exchange) for t in x.transfers}
+    fitting = [
+        sum(runs[t] * form.cycles for t, form in zip(runs, some, strict=True))
+        for some in product(*map(fastest.choices, runs))
+        if plan_memory(
+            program, machine, forms=fastest.with_smaller(dict(zip(runs, some, strict=True)))
+        ).fits
+    ]
+    return min(fitting, default=None)
+
+
+@pytest.mark.parametrize("trips", [(40, 1), (1, 40), (3, 2048)])
+@pytest.mark.parametrize(
+    ("first_sizes", "steps"), [((0, 5_500), (0, -350)), ((48_000, 8_192), (1_000, 0))]
+)
+def test_no_other_forms_that_fit_take_fewer_cycles(
+    trips: tuple[int, ...], first_sizes: tuple[int, int], steps: tuple[int, int]
+) -> None:
+    """State grows, or the memory for code shrinks, until a tile is full, and beyond."""
+    seen = set()
+    for number in range(14):
+        sizes = first_sizes[0] + number * steps[0], first_sizes[1] + number * steps[1]
+        program = transposing(*trips, kept_bytes=sizes[0])
+        machine = load_machine("tiny", {"executable_bytes": str(sizes[1])})
+        plan = with_chosen_forms(plan_memory(program, machine))
+        least = least_cycles(trips, *sizes)
+        assert plan.fits == (least is not None)
+        taken = sum(
+            runs * carried.form.cycles
+            for exchange, runs in phases(program)
+            if isinstance(exchange, Exchange)
+            for carried in map(plan.forms.of, exchange.transfers)
+            if carried is not None
+        )
+        assert least is None or taken == least
+        seen.add(least)
+    assert None in seen
+    assert len(seen) > 2
