@@ -8,28 +8,19 @@ Windows that read padding have it themselves: nothing is moved, and holes are no
 
 So JAX writes the gradients of pooling. Of a maximum's, the slice that cuts off what falls on the
 padding goes as well; where all that a window has is -inf, its gradient then falls on the first of
-its elements, not on the padding. The other way round where windows of one element read what is
-dilated, as in the gradients of strided 1x1 convolutions: these convolve elements alone, and what
-comes of holes is padded.
+its elements, not on the padding.
 """
 
 from collections.abc import Sequence
 from math import inf
 
-from hloipu_compiler.ir.attributes import (
-    Attributes,
-    ConvolutionLabels,
-    PaddingDimension,
-    SliceRange,
-    Window,
-)
+from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange, Window
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_compiler.passes.framework.attribute_edits import carried, without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule, with_operands
-from hloipu_runtime.element_types import Kind
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
@@ -289,7 +280,7 @@ def _reduce_window(draft: Draft, x: Instruction) -> Instruction | None:
     if window is None:
         return None
     operands = (source.operands[0], x.operands[1])
-    return x._replace(operands=operands, attributes=_with_window(x.attributes, window))
+    return x._replace(operands=operands, attributes=with_window(x.attributes, window))
 
 
 def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
@@ -316,7 +307,7 @@ def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
     return x._replace(
         opcode="select-and-scatter",
         operands=(source.operands[0], *chosen.operands[1:]),
-        attributes=_with_window(chosen.attributes, window),
+        attributes=with_window(chosen.attributes, window),
     )
 
 
@@ -354,38 +345,8 @@ def _padded(x: Instruction, rows: Sequence[PaddingDimension]) -> Window | None:
     )  # fmt: skip
 
 
-def _convolution_of_points(draft: Draft, x: Instruction) -> Instruction | None:
-    """Convolve before elements are spread, where windows read a single one, or padding alone."""
-    labels, shape = x.attributes.get("dim_labels"), static(x.shape)
-    image, window = static(draft.shape(x.operands[0])), x.attributes.window().dimensions
-    spread = [w.size == w.stride == 1 < w.base_dilation for w in window]
-    if (
-        not isinstance(labels, ConvolutionLabels)
-        or shape is None
-        or image is None
-        or not any(spread)
-        or "sharding" in x.attributes
-    ):
-        return None
-    sizes, padding, dimensions = (
-        list(shape.dimensions), [PaddingDimension(0, 0)] * shape.rank, list(window)
-    )  # fmt: skip
-    for number, (w, is_spread) in enumerate(zip(window, spread, strict=True)):
-        if is_spread:
-            at = labels.out.index(str(number))
-            sizes[at] = image.dimensions[labels.lhs.index(str(number))]
-            padding[at] = PaddingDimension(w.pad_low, w.pad_high, w.base_dilation - 1)
-            dimensions[number] = WindowDimension(1, reversal=w.reversal)
-    few = ArrayShape(shape.element_type, tuple(sizes))
-    attributes = _with_window(x.attributes, Window(tuple(dimensions)))
-    name = draft.fresh_name(x.name)
-    points = draft.append(x._replace(name=name, shape=few, attributes=attributes, start=-1, end=-1))
-    literal = Literal("(0, 0)" if shape.element_type.kind is Kind.COMPLEX else "0")
-    zero = draft.add(x, "constant", ArrayShape(shape.element_type), literal=literal)
-    return became(x, "pad", (points, zero), padding=tuple(padding))
-
-
-def _with_window(attributes: Attributes, window: Window) -> Attributes:
+def with_window(attributes: Attributes, window: Window) -> Attributes:
+    """Return attributes with another window."""
     rest = without(attributes, {"window"})
     return Attributes({"window": window, **dict(rest.items())}, attributes.called)
 
@@ -404,8 +365,4 @@ MOVEMENT_RULES: dict[str, Rule] = {
     "get-dimension-size": _get_dimension_size,
 }
 
-WINDOW_RULES: dict[str, Rule] = {
-    "reduce-window": _reduce_window,
-    "slice": _slice_of_chosen,
-    "convolution": _convolution_of_points,
-}
+WINDOW_RULES: dict[str, Rule] = {"reduce-window": _reduce_window, "slice": _slice_of_chosen}
