@@ -424,7 +424,7 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
 
     Merging fills other moments up to the fullest one, which is too full here. So they stay below it
     by what is lacking, or some times as much, as what lies on tiles side by side counts together.
-    Where a moment is too full in the order as lowered, and after merging, it is left at that.
+    Moments that are too full as lowered get no fuller, and show what products have to do without.
     """
     memory, before = hoisting.memory, hoisting.before
     if memory is None or before is None or memory.fits or not request.tuning.merge_steps:
@@ -435,10 +435,8 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     lacking = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
     least = max(needed.values())
     from hloipu_runtime.memory.charges import messages_of
-    from hloipu_runtime.memory.plan import fits_in_order, plan_memory
+    from hloipu_runtime.memory.plan import plan_memory
 
-    if not (memory.has_room_at_once or fits_in_order(before, memory)):
-        return hoisting
     messages = partial(messages_of, memory.program, memory.forms)
     for times in _SPARED_TIMES:
         spared = {ipu: times * size for ipu, size in lacking.items()}

@@ -271,13 +271,17 @@ def _leaner(
             with phase("memory"):
                 if tried.fits:
                     return tried
-    smaller_plans = with_smaller_shares(
+    smaller = with_smaller_shares(
         attempt.options,
         least,
         phase,
         lambda asked: attempts.program(replace(attempt, options=asked, rooms=rooms)),
     )
-    return smaller_plans or program
+    if smaller is None:
+        return program
+    least, asked = smaller
+    attempt = replace(attempt, options=asked, rooms=rooms)
+    return _with_smaller_products(attempts, attempt, least, search, program).best
 
 
 def _with_smaller_products(

@@ -120,8 +120,8 @@ def with_smaller_shares(
     best: CompiledProgram,
     phase: Clock,
     compile_with: Callable[[Options], CompiledProgram],
-) -> CompiledProgram | None:
-    """Return a program that fits as all its products may take less; None: none does.
+) -> tuple[CompiledProgram, Options] | None:
+    """Return a program that fits or lacks less as all its products may take less; None: none does.
 
     `best`: the one that lacks least so far. Shares get smaller as long as less lacks: at last
     products are done in crumbs, whose code takes more than they spare.
@@ -130,18 +130,19 @@ def with_smaller_shares(
         lacking = lacking_bytes(best)
     if lacking > _LACKING_PERCENT * _budget_bytes(best) // 100:
         return None
+    least = None
     for percent in _LESS_PERCENT:
         share = options.available_memory_proportion * percent / 100
         smaller = replace(options, available_memory_proportion=share)
         with doing("; ".join(changes(options, smaller))):
             tried = compile_with(smaller)
             with phase("memory"):
-                if tried.fits:
-                    return tried
                 before, lacking = lacking, lacking_bytes(tried)
-        if lacking > before:
+        if tried.fits or lacking < before:
+            least = tried, smaller
+        if tried.fits or lacking > before:
             break
-    return None
+    return least
 
 
 def with_code_weighed(

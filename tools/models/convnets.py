@@ -58,10 +58,14 @@ class ResNet(nn.Module):  # type: ignore[misc]
     def __call__(self, images: Any) -> Any:
         """Return logits f16[batch, classes] of images f16[batch, height, width, 3]."""
         style, first = self.style, 0
-        with at_first(style):
+
+        def stem(_: nn.Module, images: Any) -> Any:
             x = conv(style, self.width, 7, 2, name="conv")(images)
             x = nn.relu(channel_norm(style, "norm")(x))
-            x = nn.max_pool(x, (3, 3), (2, 2), padding=[(1, 1)] * 2)
+            return nn.max_pool(x, (3, 3), (2, 2), padding=[(1, 1)] * 2)
+
+        with at_first(style):
+            x = (nn.remat(stem) if style.remat else stem)(self, images)
         for i, count in enumerate(self.blocks):
             sizes = {"features": self.width << i, "stride": 1 + (i > 0)}
             x = group(style, Bottleneck, count, f"group_{i}", first, **sizes)(x)

@@ -26,7 +26,7 @@ class Style:
     scan: bool = False
     """Equal blocks run in one loop over stacked weights."""
     remat: bool = False
-    """Blocks keep their inputs only, for the backward pass (`jax.checkpoint`)."""
+    """Blocks and ResNet's stem keep their inputs only, for gradients (`jax.checkpoint`)."""
     stages: tuple[int, ...] = ()
     """Blocks of each stage, where ops are annotated with their stage (`ipu_stage`): stems and
     embeddings go with the first stage, heads with the last, which may have no blocks."""

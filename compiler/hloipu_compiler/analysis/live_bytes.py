@@ -40,8 +40,7 @@ class Buffers(NamedTuple):
     """Where the value of an instruction lies."""
     makes: tuple[tuple[int, ...], ...]
     reads: tuple[tuple[int, ...], ...]
-    """Each buffer once. Where instructions read the same operands, one tuple stands for all: there
-    are as many elements taken from a call's results as it has, and each reads all of them."""
+    """Each buffer once. Where instructions read the same operands, one tuple stands for all."""
     given: tuple[int, ...]
     """There from the start: parameters."""
     kept: frozenset[int]
@@ -115,6 +114,10 @@ class _Making:
                 given += new
                 new = ()
             makes.append(new)
+            if instruction.opcode == "get-tuple-element":
+                # Of one element alone: taken late, it keeps none of the others until then.
+                reads.append(self.parts[-1][0])
+                continue
             read = read_by.get(instruction.operands)
             if read is None:
                 every = [b for i in instruction.operands for part in self.parts[i] for b in part]

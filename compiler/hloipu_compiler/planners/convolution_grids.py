@@ -75,6 +75,8 @@ class Bounds(NamedTuple):
     """Bytes of parts of operands and results."""
     code_price: CodePrice = NO_CODE_PRICE
     """What exchange code is worth."""
+    products: int = 1
+    """Products that have to do with less, whose kept bytes are there while each of them runs."""
 
 
 PlacedOperand = tuple[Mapping | None, Mapping | None]
@@ -133,7 +135,13 @@ def convolution_grid(
             if found[-1].bytes_per_tile <= budget_bytes:
                 # Finer slices only cost more.
                 break
-    return min(found, key=lambda x: (_excess(x.bytes_per_tile, budget_bytes), x.price))
+
+    def needed_bytes(x: ConvolutionGrid) -> int:
+        """Return what is taken while it runs, if other products keep as much more as it does."""
+        more = max(0, x.kept_bytes - whole.kept_bytes)
+        return x.bytes_per_tile + (bounds.products - 1) * more
+
+    return min(found, key=lambda x: (_excess(needed_bytes(x), budget_bytes), x.price))
 
 
 def _excess(size_bytes: int, budget_bytes: int) -> int:

@@ -128,12 +128,6 @@ class MemoryPlan:
         )
 
     @property
-    def has_room_at_once(self) -> bool:
-        """Whether every tile has enough memory for what is live at once, gaps between left out."""
-        live = [int((ipu.floor + ipu.live_bytes).max()) for ipu in self.ipus]
-        return max(live) <= self.available_bytes
-
-    @property
     def has_room_for_code(self) -> bool:
         """Whether every tile has enough memory of the part that code can lie in."""
         executable = min(self.machine.memory.executable_bytes, self.available_bytes)
@@ -205,26 +199,6 @@ def plan_memory(
         tuple(ipus),
         forms,
     )
-
-
-def fits_in_order(program: Program, plan: MemoryPlan) -> bool:
-    """Whether what is live at once has room in a program, given what is not variables.
-
-    `plan`: of the same program with its steps in another order. Messages are left out.
-    """
-    liveness = liveness_of(program)
-    for ipu in plan.ipus:
-        table = Requests(
-            [
-                Request(kept_bytes(variable, plan.machine), variable.mapping.tiles, ranges)
-                for variable, ranges in zip(program.variables, liveness.ranges, strict=True)
-                if ranges and variable.ipu == ipu.ipu
-            ]
-        )
-        live = most_live(table, liveness.points, ipu.classes, ipu.floor)
-        if int((ipu.floor + live.most_bytes).max()) > plan.available_bytes:
-            return False
-    return True
 
 
 def available_bytes(machine: Machine) -> int:

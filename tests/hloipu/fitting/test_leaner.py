@@ -41,21 +41,21 @@ def stand_in(bytes_per_tile: int, cycles: int, on_other: int = 5) -> CompiledPro
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "tried", "fits"),
+    ("before", "after", "tried", "best"),
     [
-        (100, {0.45: 100, 0.3: 50, 0.15: 0}, [0.45, 0.3, 0.15], True),
-        (100, {0.45: 0}, [0.45], True),
-        (100, {0.45: 90, 0.3: 95}, [0.45, 0.3], False),  # crumbs, whose code takes more
-        (100, {0.45: 101}, [0.45], False),
-        (100, {0.45: 100, 0.3: 100, 0.15: 10}, [0.45, 0.3, 0.15], False),
-        (251, {}, [], False),  # more than a quarter of a tile
+        (100, {0.45: 100, 0.3: 50, 0.15: 0}, [0.45, 0.3, 0.15], 0.15),
+        (100, {0.45: 0}, [0.45], 0.45),
+        (100, {0.45: 90, 0.3: 95}, [0.45, 0.3], 0.45),  # crumbs, whose code takes more
+        (100, {0.45: 101}, [0.45], None),
+        (100, {0.45: 100, 0.3: 100, 0.15: 10}, [0.45, 0.3, 0.15], 0.15),
+        (251, {}, [], None),  # more than a quarter of a tile
     ],
 )
 def test_shares_get_smaller_as_long_as_less_lacks(
     before: int,
     after: dict[float, int],
     tried: list[float],
-    fits: bool,
+    best: float | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(leaner, "lacking_by_ipu", lambda x: [max(0, x.lacking) * TILES])
@@ -68,8 +68,8 @@ def test_shares_get_smaller_as_long_as_less_lacks(
     options = Options(available_memory_proportion=0.6)
     found = leaner.with_smaller_shares(options, lacks(before), unclocked, compiled)
     assert shares == tried
-    assert (found is not None) == fits
-    assert found is None or found.fits
+    assert (found and round(found[1].available_memory_proportion, 6)) == best
+    assert found is None or found[0] == lacks(after[best or 0])
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,13 @@ class Exchanging(Numbering):
         return tuning if room is None else tuning_in_room(self.machine, tuning, room)
 
     @property
+    def products_with_rooms(self) -> int:
+        """The products of the IPU that are planned in what is left, as the one at hand, or 1."""
+        if (self.ipu, self.origin) not in self.product_rooms:
+            return 1
+        return sum(ipu == self.ipu for ipu, _ in self.product_rooms)
+
+    @property
     def code_price(self) -> CodePrice:
         """What a byte of exchange code is worth."""
         return self.tuning_here.code_price

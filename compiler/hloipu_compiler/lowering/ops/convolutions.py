@@ -37,6 +37,7 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
     bounds = Bounds(
         builder.machine.memory.bytes_per_tile * tuning.memory_percent // 100,
         tuning.code_price,
+        builder.products_with_rooms,
     )
     lying = (
         builder.variables[operands[0].variable].mapping,

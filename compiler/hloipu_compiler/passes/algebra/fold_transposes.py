@@ -5,18 +5,29 @@ And reverses of kernels into convolutions.
 Products, convolutions, reductions and broadcasts name their dimensions, so that they need other
 names only. A product transposed as a whole is the product of its operands the other way round.
 Elementwise ops whose operands are all transposed alike are done before.
+
+Convolutions whose windows of one element read what is dilated, as in the gradients of strided 1x1
+convolutions, convolve elements alone; what comes of holes is padded.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, Window
+from hloipu_compiler.ir.attributes import (
+    Attributes,
+    ConvolutionLabels,
+    PaddingDimension,
+    Window,
+)
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.passes.algebra.movement import became, static
+from hloipu_compiler.passes.algebra.movement import became, static, with_window
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
+from hloipu_runtime.element_types import Kind
+from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 _SAID_OF_RESULT = frozenset({"sharding", "control-predecessors", "sparsity"})
 _SIDES = ("lhs", "rhs")
@@ -80,9 +91,37 @@ def _convolution(draft: Draft, op: Instruction) -> Instruction | None:
             names = _reordered(getattr(labels, side), order)
             labels = replace(labels, **{side: names})
     if tuple(operands) == op.operands:
-        return None
+        return _convolution_of_points(draft, op, labels)
     attributes = op.attributes.replaced(dim_labels=labels)
     return op._replace(operands=tuple(operands), attributes=attributes, start=-1, end=-1)
+
+
+def _convolution_of_points(
+    draft: Draft, op: Instruction, labels: ConvolutionLabels
+) -> Instruction | None:
+    """Convolve before elements are spread, where windows read a single one, or padding alone."""
+    image, shape = static(draft.shape(op.operands[0])), static(op.shape)
+    window = op.attributes.window().dimensions
+    spread = [w.size == w.stride == 1 < w.base_dilation for w in window]
+    if shape is None or image is None or not any(spread) or "sharding" in op.attributes:
+        return None
+    sizes, dimensions = list(shape.dimensions), list(window)
+    padding = [PaddingDimension(0, 0)] * shape.rank
+    for number, (w, is_spread) in enumerate(zip(window, spread, strict=True)):
+        if is_spread:
+            at = labels.out.index(str(number))
+            sizes[at] = image.dimensions[labels.lhs.index(str(number))]
+            padding[at] = PaddingDimension(w.pad_low, w.pad_high, w.base_dilation - 1)
+            dimensions[number] = WindowDimension(1, reversal=w.reversal)
+    few = ArrayShape(shape.element_type, tuple(sizes))
+    attributes = with_window(op.attributes, Window(tuple(dimensions)))
+    name = draft.fresh_name(op.name)
+    points = draft.append(
+        op._replace(name=name, shape=few, attributes=attributes, start=-1, end=-1)
+    )
+    literal = Literal("(0, 0)" if shape.element_type.kind is Kind.COMPLEX else "0")
+    zero = draft.add(op, "constant", ArrayShape(shape.element_type), literal=literal)
+    return became(op, "pad", (points, zero), padding=tuple(padding))
 
 
 def _reversed_kernel(draft: Draft, op: Instruction) -> Instruction | None:

@@ -280,7 +280,7 @@ def _reduce_window(draft: Draft, x: Instruction) -> Instruction | None:
     if window is None:
         return None
     operands = (source.operands[0], x.operands[1])
-    return x._replace(operands=operands, attributes=_with_window(x.attributes, window))
+    return x._replace(operands=operands, attributes=with_window(x.attributes, window))
 
 
 def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
@@ -307,7 +307,7 @@ def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
     return x._replace(
         opcode="select-and-scatter",
         operands=(source.operands[0], *chosen.operands[1:]),
-        attributes=_with_window(chosen.attributes, window),
+        attributes=with_window(chosen.attributes, window),
     )
 
 
@@ -345,7 +345,8 @@ def _padded(x: Instruction, rows: Sequence[PaddingDimension]) -> Window | None:
     )  # fmt: skip
 
 
-def _with_window(attributes: Attributes, window: Window) -> Attributes:
+def with_window(attributes: Attributes, window: Window) -> Attributes:
+    """Return attributes with another window."""
     rest = without(attributes, {"window"})
     return Attributes({"window": window, **dict(rest.items())}, attributes.called)
 

@@ -19,6 +19,7 @@ from hloipu_runtime.codelets.core.placing import delivered, first_start
 from hloipu_runtime.codelets.costs.moving import repeats_work, runs_work
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -71,15 +72,16 @@ class Pad(Codelet):
     padding: tuple[tuple[int, int, int], ...]
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
-        """Split the dimensions without interior padding; a part may lie in the edges alone."""
+        """Split dimensions, between elements with their interior; parts may be edges alone."""
         shape = results[0].shape
-        split = [d for d, (_, _, interior) in enumerate(self.padding) if not interior]
-        target = tuple(Index(split.index(d)) if d in split else ALL for d in range(len(shape)))
+        steps = [interior + 1 for _, _, interior in self.padding]
+        target = tuple(Index(d, step, 0, step) for d, step in enumerate(steps))
         source = tuple(
-            ALL if index.label < 0 else index._replace(offset=-low)
-            for index, (low, _, _) in zip(target, self.padding, strict=True)
+            Index(d, 1, -(low // step))
+            for d, (step, (low, _, _)) in enumerate(zip(steps, self.padding, strict=True))
         )
-        return Indexing(tuple(shape[d] for d in split), (source, ()), (target,))
+        sizes = tuple(over(size, step) for size, step in zip(shape, steps, strict=True))
+        return Indexing(sizes, (source, ()), (target,))
 
     def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
         """Pad each part by what its tile has of the edges."""
@@ -88,7 +90,7 @@ class Pad(Codelet):
         local = [(0, 0, 0)] * len(source.grid)
         for d, (low, _, interior) in enumerate(self.padding):
             size = source.part[d]
-            before = low + first_start(source, d) - first_start(result, d)
+            before = low + first_start(source, d) * (interior + 1) - first_start(result, d)
             if size == 0:
                 before = 0
             inner = size + max(size - 1, 0) * interior

@@ -48,10 +48,11 @@ def test_a_concatenation_moves_each_operand_in_runs() -> None:
         ((0, 0, 2), (1, 1, 0)),
         ((3, -4, 1), (-1, -1, 0)),
         ((-2, 9, 0), (-1, -1, 2)),
+        ((-3, 2, 1), (5, 1, 3)),
         ((-4, 1, 0), (1, 0, 0)),
     ],
 )
-def test_a_pad_splits_what_has_no_interior(padding: tuple[tuple[int, int, int], ...]) -> None:
+def test_a_pad_splits_between_elements(padding: tuple[tuple[int, int, int], ...]) -> None:
     given = counted(4, 5)
     shape = tuple(
         low + high + size + (size - 1) * interior
