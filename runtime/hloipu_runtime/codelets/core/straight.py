@@ -175,8 +175,15 @@ def calls_on_arrays(
                 calls.append(partial(_write, out, partial(function, *arguments, out=out)))
         else:
             with quietly():
-                computed = np.asarray(function(*arguments))
-            if call.is_view and np.may_share_memory(computed, arguments[0]):
+                computed = function(*arguments)
+            if isinstance(computed, tuple | list):  # several results, which later calls pick
+                several = [take(x.shape, x.dtype) for x in computed]
+                calls.append(partial(_write_each, several, partial(function, *arguments)))
+                values[call.number] = several
+                continue
+            computed = np.asarray(computed)
+            picks = bool(arguments) and isinstance(arguments[0], list)
+            if picks or (call.is_view and np.may_share_memory(computed, arguments[0])):
                 values[call.number] = computed
                 continue
             out = take(computed.shape, computed.dtype) if place is None else place
@@ -211,6 +218,10 @@ def _write(out: Array, compute: Callable[[], Any]) -> None:
     computed = compute()
     if computed is not out:
         np.copyto(out, computed)
+
+
+def _write_each(outs: Sequence[Array], compute: Callable[[], Sequence[Array]]) -> None:
+    put(outs, compute())
 
 
 def _last_reads(straight: Straight) -> dict[int, int]:
