@@ -259,10 +259,13 @@ class _Level:
         loads: dict[int, list[Load]] = {}
         for ipu, load in tile_loads(self.program, item.transfers, self.machine, self.forms):
             loads.setdefault(ipu, []).append(load)
-        tiles = self.machine.chip.tiles_per_ipu
+        tiles_per_ipu = self.machine.chip.tiles_per_ipu
         for ipu, some in loads.items():
             # Pairs of tiles share a link: the last pair may be half a one.
-            first, end = min(x.first for x in some), min(tiles, max(x.last for x in some) + 1)
+            first, end = (
+                min(x.first for x in some),
+                min(tiles_per_ipu, max(x.last for x in some) + 1),
+            )
             amounts = np.zeros((len(some[0].amounts), end - first), np.int64)
             for load in some:
                 column = np.array(load.amounts, np.int64)[:, None]
