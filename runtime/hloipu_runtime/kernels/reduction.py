@@ -205,7 +205,7 @@ def _sums_by_ones(x: Array) -> bool:
     _, count, inner = x.shape
     if x.dtype not in (np.float32, np.float64) or x.size < SHORT_ELEMENTS:
         return False
-    return count * inner >= MANY_ROWS and (count > SHORT_AXIS or inner > SHORT_AXIS)
+    return bool(count * inner >= MANY_ROWS and max(count, inner) > SHORT_AXIS)
 
 
 def _summed(x: Array) -> Array:
