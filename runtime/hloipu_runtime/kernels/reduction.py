@@ -2,6 +2,8 @@
 
 Narrow floats accumulate in float32 and are rounded once, which is what XLA:CPU does for f16 and
 bf16. Sums run in blocks, so their error grows with the logarithm of the count, not with the count.
+Blocks of large arrays are multiplied by ones, which takes BLAS a third of numpy's time; but along
+rows that compiled kernels may compute, numpy's order is kept, which is theirs.
 """
 
 from collections.abc import Sequence
@@ -11,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.kernels.contractions.blas_threads import blas_matmul
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.extrema import (
     extremum_keys,
@@ -36,6 +39,9 @@ MANY_ROWS = 512
 SHORT_ELEMENTS = 1 << 14
 """Fewer are reduced in one go."""
 
+SUMMED_COLUMNS = 1024
+"""Elements of a row that BLAS adds up at once, in vectors: some 64 one after another."""
+
 BLOCK_ROWS = 4096
 """Rows of a short innermost axis folded at once: their columns stay in cache."""
 
@@ -60,7 +66,13 @@ def reduce(
     if callable(combiner):
         return reduce_region(operands, inits, dimensions, combiner, associative=associative)
     return [
-        take_in(init, reduce_monoid(x, combiner, dimensions), combiner, kind, None if n else out)
+        take_in(
+            init,
+            reduce_monoid(x, combiner, dimensions, any_order=True),
+            combiner,
+            kind,
+            None if n else out,
+        )
         for n, (x, init, kind) in enumerate(zip(operands, inits, element_types, strict=True))
     ]
 
@@ -89,10 +101,13 @@ def take_in(
     return finish(combined, element_type)
 
 
-def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
+def reduce_monoid(
+    x: Array, monoid: str, dimensions: Sequence[int], *, any_order: bool = False
+) -> Array:
     """Reduce one array by a monoid, without an init value and without rounding narrow floats.
 
-    An empty extent gives the monoid's neutral element.
+    An empty extent gives the monoid's neutral element. Sums along rows are numpy's unless they may
+    be added up in any order.
     """
     strides = None if x.flags.c_contiguous else x.strides
     folds, order, kept_shape, back = _folding(x.shape, strides, tuple(dimensions))
@@ -103,7 +118,7 @@ def reduce_monoid(x: Array, monoid: str, dimensions: Sequence[int]) -> Array:
     if not x.ndim or x.strides[-1] != x.itemsize:
         x = np.ascontiguousarray(x)
     with quietly():
-        result = _folded(x, UFUNCS[monoid], folds)
+        result = _folded(x, UFUNCS[monoid], folds, any_order=any_order)
         if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
             keys = _folded(extremum_keys(x, monoid), UFUNCS[monoid], folds)
             result = from_total_order_keys(keys, x.dtype)
@@ -175,10 +190,51 @@ def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
     return tuple(folds)
 
 
-def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes]) -> Array:
+def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes], *, any_order: bool = False) -> Array:
     for fold in folds:
-        x = _fold_middle(x.reshape(fold), ufunc)
+        rows = x.reshape(fold)
+        if ufunc is np.add and (any_order or fold[2] > 1) and _sums_by_ones(rows):
+            x = _summed(rows)
+        else:
+            x = _fold_middle(rows, ufunc)
     return x
+
+
+def _sums_by_ones(x: Array) -> bool:
+    """Whether ones are worth multiplying the middle axis by."""
+    _, count, inner = x.shape
+    if x.dtype not in (np.float32, np.float64) or x.size < SHORT_ELEMENTS:
+        return False
+    return bool(count * inner >= MANY_ROWS and max(count, inner) > SHORT_AXIS)
+
+
+def _summed(x: Array) -> Array:
+    """Add up the middle axis of (outer, count, inner), block by block as BLAS does."""
+    outer, count, inner = x.shape
+    most = SUMMED_COLUMNS if inner == 1 else SUM_BLOCK_ROWS
+    size = count if count <= 2 * most else most
+    whole = count - count % size
+    blocks = x[:, :whole].reshape(outer, whole // size, size, inner)
+    if inner == 1:
+        summed = _product(blocks.reshape(-1, size), _ones(size, x.dtype))
+    else:
+        summed = _product(_ones(size, x.dtype).T, blocks)
+    partial = summed.reshape(outer, whole // size, inner)
+    if whole < count:
+        rest = np.add.reduce(x[:, whole:], axis=1, keepdims=True)
+        partial = np.concatenate([partial, rest], axis=1)
+    if partial.shape[1] == 1:
+        return partial[:, 0]
+    return _summed(partial) if _sums_by_ones(partial) else _fold_middle(partial, np.add)
+
+
+def _product(a: Array, b: Array) -> Array:
+    return blas_matmul(a, b, 2.0 * max(a.size, b.size), None)
+
+
+@lru_cache(maxsize=256)
+def _ones(count: int, dtype: np.dtype[np.generic]) -> Array:
+    return np.ones((count, 1), dtype)
 
 
 def _zeros_doubtful(x: Array, result: Array, monoid: str) -> bool:

@@ -64,7 +64,9 @@ def test_narrow_integers_and_predicates() -> None:
     assert reduce([flags], [no], (1,), "xor", ["pred"])[0].tolist() == [True, False]
 
 
-@pytest.mark.parametrize("shape", [(100_003,), (3, 20_011), (20_011, 3), (2, 10_007, 2)])
+@pytest.mark.parametrize(
+    "shape", [(100_003,), (3, 20_011), (20_011, 3), (2, 10_007, 2), (9, 2_049), (3, 190, 70)]
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_keep_the_error_of_a_tree(shape: tuple[int, ...], dtype: str) -> None:
     axis = shape.index(max(shape))

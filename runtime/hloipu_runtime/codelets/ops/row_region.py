@@ -304,8 +304,10 @@ class RowRegion(Codelet):
         """
         values = list(parts)
         waiting = list(self._reductions)
+        from hloipu_runtime.codelets.ops.row_native import are_kernels
         from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 
+        any_order = not are_kernels(shape, along)
         for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
             given = [values[number] for number in sources]
             if plan.moves and any(x.shape == shape for x in given):
@@ -324,7 +326,7 @@ class RowRegion(Codelet):
                 value, monoid, init = waiting.pop(0)[1:]
                 kind = self._types[value]
                 whole = np.broadcast_to(values[value], shape)
-                reduced = reduce_monoid(whole, monoid, along)
+                reduced = reduce_monoid(whole, monoid, along, any_order=any_order)
                 combined = take_in(value_of(init, kind), reduced, monoid, kind)
                 values.append(np.expand_dims(combined, along))
         return values
