@@ -231,10 +231,10 @@ def _with_shardings(
     stages, is_thorough = len(whole.step.loads.ahead), not is_long(module)
     try:
         with search.part(_SHARE):
-            beside = shardings_beside_cuts(module, options, stages, fits=rate > 0)
+            candidates = shardings_beside_cuts(module, options, stages, fits=rate > 0)
     except UnsupportedError as error:
         return estimates, (f"no shardings: {error}",)
-    for some in beside[: _FEW if rate else _MORE]:
+    for some in candidates[: _FEW if rate else _MORE]:
         if ideal(some.efficiency) <= rate:
             continue
         sharding = some.sharding

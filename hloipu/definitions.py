@@ -30,8 +30,8 @@ def defined(
     HLOIPU_FLAGS and the configuration file may define others. The same module, where none are.
     Raises UsageError E3011 for what is no definition, and what `with_definitions` raises.
     """
-    said = _said(given, config)
-    definitions = {target: _definition(target, definition) for target, definition in said.items()}
+    values = _named(given, config)
+    definitions = {target: _definition(target, definition) for target, definition in values.items()}
     for target, cycles in _opaque_pairs(given):
         if target in definitions:
             raise UsageError(
@@ -45,13 +45,13 @@ def defined(
     return with_definitions(module, definitions)
 
 
-def _said(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
+def _named(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
     """Return the definition given for each target; options of one call win over others."""
-    said: dict[str, object] = dict(resolve("compile", {}, config=config).options.define)
-    own = given.get(OPTION)
-    if own is not None:
-        said |= own if isinstance(own, Mapping) else dict(_pairs(own))
-    return said
+    definitions: dict[str, object] = dict(resolve("compile", {}, config=config).options.define)
+    asked = given.get(OPTION)
+    if asked is not None:
+        definitions |= asked if isinstance(asked, Mapping) else dict(_pairs(asked))
+    return definitions
 
 
 def key_text(
@@ -62,7 +62,7 @@ def key_text(
 
     Its own text, or what definitions have made of it.
     """
-    if not _said(given, config) and not _opaque_pairs(given):
+    if not _named(given, config) and not _opaque_pairs(given):
         return text
     from hloipu_compiler.hlo.printing.printer import print_module
 
@@ -75,13 +75,13 @@ def without_definitions(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _opaque_pairs(given: Mapping[str, object]) -> list[tuple[str, object]]:
-    own = given.get(OPAQUE_OPTION)
-    return [] if own is None else _pairs(own)
+    asked = given.get(OPAQUE_OPTION)
+    return [] if asked is None else _pairs(asked)
 
 
-def _pairs(own: object) -> list[tuple[str, object]]:
+def _pairs(asked: object) -> list[tuple[str, object]]:
     pairs: list[tuple[str, object]] = []
-    for item in own if isinstance(own, tuple | list) else [own]:
+    for item in asked if isinstance(asked, tuple | list) else [asked]:
         if isinstance(item, str):
             target, mark, path = item.partition("=")
             if not mark:

@@ -78,9 +78,10 @@ def _keeps(module: Module, given: Mapping[str, object], config: str | None) -> b
     """Whether annotations that may divide arrays stay, for compiling to follow."""
     if not may_be_divided(module):
         return False
-    own = {"partition": given["partition"]} if given.get("partition") else {}
+    asked = {"partition": given["partition"]} if given.get("partition") else {}
     attributes = read_frontend_attributes(module.attributes.text("frontend_attributes"))
-    return resolve("compile", own, attributes=attributes, config=config).options.partition != "off"
+    options = resolve("compile", asked, attributes=attributes, config=config).options
+    return options.partition != "off"
 
 
 def may_be_followed(module: Module) -> bool:
@@ -99,8 +100,8 @@ def with_shardings_written(
     And what was written, for people. The same module, where options say nothing of it. `given`: the
     options of the call. Raises what `with_shardings` raises.
     """
-    own = {name: given[name] for name in ("mesh", "shard") if given.get(name) is not None}
-    asked = resolve("compile", own, config=config).options
+    shardings = {name: given[name] for name in ("mesh", "shard") if given.get(name) is not None}
+    asked = resolve("compile", shardings, config=config).options
     if asked.mesh is None and not asked.shard:
         return module, []
     from hloipu.sharding import with_shardings  # few ask for it

@@ -103,8 +103,9 @@ def _found(module: Module, options: Options) -> Annotated:
     ):
         found = found_shardings(module, system_of(module, options))
         best, fits = _judged(module, options, found)
-    made = annotated(module, best.mesh, best.rules)
-    return Annotated(made.module, (*front_lines(module, found, best, fits=fits), *made.lines))
+    divided = annotated(module, best.mesh, best.rules)
+    lines = (*front_lines(module, found, best, fits=fits), *divided.lines)
+    return Annotated(divided.module, lines)
 
 
 def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding, bool]:

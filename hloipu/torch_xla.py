@@ -53,16 +53,16 @@ def lower(
     if optimizers:
         step(*given)
     torch_xla.sync()
-    own = dict(_tensors(model, optimizers))
-    _require_on_device(own)
+    state_tensors = dict(_tensors(model, optimizers))
+    _require_on_device(state_tensors)
     batch = {f"argument.{n}": tensor for n, tensor in enumerate(given)}
-    nodes = {_nodes([tensor])[0][0]: name for name, tensor in {**own, **batch}.items()}
+    nodes = {_nodes([tensor])[0][0]: name for name, tensor in {**state_tensors, **batch}.items()}
     with _scopes(model):
         results = _flat(step(*given))
     seed = torch_xla._XLAC._get_base_seed_as_tensor(str(torch_xla.device()))
     (seed_node,) = _nodes([seed])[0]
     nodes |= {torch_xla._XLAC._get_seed_info_id(): "rng_seed"}
-    changed = {name: tensor for name, tensor in own.items() if _is_computed(tensor)}
+    changed = {name: tensor for name, tensor in state_tensors.items() if _is_computed(tensor)}
     uses_seed = "rng_seed" in {nodes.get(n) for n in _nodes([*changed.values(), *results])[0]}
     if uses_seed:  # as a value that the step hands on, as PyTorch/XLA itself does
         nodes[seed_node] = "rng_seed.next"
@@ -80,8 +80,8 @@ def lower(
     def assign(state: Mapping[str, Any]) -> None:
         with torch.no_grad():
             for name, value in state.items():
-                if name in own:
-                    own[name].copy_(_tensor(value, own[name].dtype))
+                if name in state_tensors:
+                    state_tensors[name].copy_(_tensor(value, state_tensors[name].dtype))
         torch_xla.sync()
 
     assign({name: values[number[name]] for name in changed if name in number})
@@ -110,9 +110,9 @@ def _tensors(
                 yield f"{names.get(parameter, 'parameter')}.{key}", value
 
 
-def _require_on_device(own: dict[str, Any]) -> None:
+def _require_on_device(state_tensors: dict[str, Any]) -> None:
     """Raise for state on the host; what is no number is left out."""
-    for name, value in list(own.items()):
+    for name, value in list(state_tensors.items()):
         on_host = isinstance(value, torch.Tensor) and value.device.type != "xla"
         if on_host or (isinstance(value, int | float) and not isinstance(value, bool)):
             raise UsageError(
@@ -122,7 +122,7 @@ def _require_on_device(own: dict[str, Any]) -> None:
                 "count steps capturable=True",
             )
         if not isinstance(value, torch.Tensor):
-            del own[name]
+            del state_tensors[name]
 
 
 def _nodes(tensors: Sequence[Any]) -> tuple[list[int], list[Any]]:

@@ -253,6 +253,6 @@ def _larger(
     settings = {**others, "set": (*kept, *((key, str(size)) for key, size in sizes.items()))}
     new = flags({**others, "set": tuple(sizes.items())})
     replaced = tuple(item for item in options.set if item not in kept)
-    beside = f", in place of {flags({'set': replaced})}" if replaced else ""
-    text = f"with {times} times the memory of each tile, {new}{beside}"
+    in_place_of = f", in place of {flags({'set': replaced})}" if replaced else ""
+    text = f"with {times} times the memory of each tile, {new}{in_place_of}"
     return Candidate("machine", settings, text)

@@ -165,10 +165,10 @@ class Trials:
         except HloipuError:  # this change is none that can be made; the next may be
             return None
         text = candidate.text or flags(candidate.settings)
-        beside = {} if "plan" in candidate.settings else self._chosen
+        other_options = {} if "plan" in candidate.settings else self._chosen
         return Change(
             candidate.kind,
-            f"{text}, beside {flags(beside)}" if beside else text,
+            f"{text}, beside {flags(other_options)}" if other_options else text,
             dict(candidate.settings),
             memory.fits,
             memory.peak.total_bytes,

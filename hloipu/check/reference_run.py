@@ -50,8 +50,8 @@ def values_of_parts(
     run = _Run(step, begun, elements, _asking(reference))
     try:
         plain = run.plain([0], begun.states[:1])[0]
-        gradients, inside, own = run.micro_batch([0], begun.states[:1])
-        late, state = run.update(gradients, [{**begun.states[0], **own[0]}], 0)
+        gradients, inside, new = run.micro_batch([0], begun.states[:1])
+        late, state = run.update(gradients, [{**begun.states[0], **new[0]}], 0)
     except _UnknownError as error:
         return str(error)
     results = {**inside[0], **late[0]}
@@ -130,8 +130,8 @@ class _Run:
                 state_results = {pair.result for pair in self.step.wrapping.state}
                 self._give(results, [n for n in results[0] if n not in state_results])
                 continue
-            gradients, results, own = self.micro_batch(places, self.states)
-            for state, new in zip(self.states, own, strict=True):
+            gradients, results, new_states = self.micro_batch(places, self.states)
+            for state, new in zip(self.states, new_states, strict=True):
                 state.update(new)
             self._give(results, self.step.parts.early)
             totals = [
@@ -156,12 +156,12 @@ class _Run:
         parts = self._parts
         arguments = [self._arguments(n, state) for n, state in zip(places, states, strict=True)]
         count, carried = len(parts.accumulations), len(parts.carried)
-        gradients, own, results = [], [], []
+        gradients, states, results = [], [], []
         for values in self.compute(parts.micro_batch, arguments):
             gradients.append(values[:count])
-            own.append(dict(zip(parts.carried, values[count : count + carried], strict=True)))
+            states.append(dict(zip(parts.carried, values[count : count + carried], strict=True)))
             results.append(dict(zip(parts.early, values[count + carried :], strict=True)))
-        return gradients, results, own
+        return gradients, results, states
 
     def update(
         self, gradients: Sequence[Sequence[Array]], states: Sequence[Numbered], last: int
@@ -210,13 +210,13 @@ class _Run:
         for n, (gradient, into) in enumerate(
             zip(gradients, self._parts.accumulations, strict=True)
         ):
-            own, kind = gradient.dtype.type, user_dtype(into.element_type).type
+            own_type, kind = gradient.dtype.type, user_dtype(into.element_type).type
             total = totals[n] if totals else np.zeros(gradient.shape, kind)
-            share = own(1.0)
+            share = own_type(1.0)
             if self.step.reduction == MEAN:
-                share = own(1 / self.step.micro_batches)
+                share = own_type(1 / self.step.micro_batches)
             elif self.step.reduction == RUNNING_MEAN:
-                share = own(np.float32(1) / np.float32(k + 1))
+                share = own_type(np.float32(1) / np.float32(k + 1))
                 total = total * kind(np.float32(k) / np.float32(k + 1))
             accumulators.append(np.asarray(total + (gradient * share).astype(kind), kind))
         return accumulators
@@ -225,13 +225,13 @@ class _Run:
         """Return the gradients that each replica's update takes: their mean, in their own types."""
         types = [user_dtype(name) for name in self._parts.gradient_types]
         mean = []
-        for column, own in zip(zip(*totals, strict=True), types, strict=True):
+        for column, own_type in zip(zip(*totals, strict=True), types, strict=True):
             total = column[0]
             for each in column[1:]:
                 total = total + each
             if len(column) > 1:
                 total = total * total.dtype.type(1 / len(column))
-            mean.append(np.asarray(total).astype(own))
+            mean.append(np.asarray(total).astype(own_type))
         return [mean] * len(totals)
 
     # --- queues -----------------------------------------------------------------------------------

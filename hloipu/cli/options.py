@@ -166,7 +166,7 @@ class GroupedCommand(click.Command):
         """Write the options under the headings of `GROUPS`."""
         from hloipu.options.groups import GROUPS, group_of  # no run needs it
 
-        own: list[tuple[str, str]] = []
+        others: list[tuple[str, str]] = []
         rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in GROUPS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -174,8 +174,8 @@ class GroupedCommand(click.Command):
                 continue
             name = (parameter.name or "").removeprefix("option_")
             is_of_table = isinstance(parameter, TableOption)
-            (rows[group_of(name)] if is_of_table else own).append(record)
-        for heading, records in {"Options": own, **rows}.items():
+            (rows[group_of(name)] if is_of_table else others).append(record)
+        for heading, records in {"Options": others, **rows}.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)

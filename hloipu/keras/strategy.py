@@ -104,14 +104,14 @@ class IPUMultiWorkerStrategy:
         replicas, times the micro-batches; they end with the first host whose batches end. Give
         `fit` as `steps_per_epoch` the batches of an epoch, those of all hosts counted.
         """
-        own = self.num_replicas_in_sync // self.hosts
+        replicas_per_host = self.num_replicas_in_sync // self.hosts
         contexts = (
             InputContext(self.hosts, host, self.num_replicas_in_sync) for host in range(self.hosts)
         )
         pipelines = [iter(dataset_of(context)) for context in contexts]
         while True:
-            taken = [list(islice(pipeline, own)) for pipeline in pipelines]
-            if any(len(batches) < own for batches in taken):
+            taken = [list(islice(pipeline, replicas_per_host)) for pipeline in pipelines]
+            if any(len(batches) < replicas_per_host for batches in taken):
                 return
             for batches in taken:
                 yield from batches

@@ -165,14 +165,14 @@ class Unfolded:
         return known
 
     def _slot_length(self, inner: Mapping[str, Any], active: Sequence[int]) -> float:
-        beside: dict[int, float] = {}
+        cycles_by_chassis: dict[int, float] = {}
         for place, each in enumerate(inner["beside"]):
             if each["position"] in active:
                 block = inner["blocks"][len(inner["ipus"]) + place]
-                spent = beside.get(each["chassis"], 0.0) + self.blocks[block]["cycles"]
-                beside[each["chassis"]] = spent
+                spent = cycles_by_chassis.get(each["chassis"], 0.0) + self.blocks[block]["cycles"]
+                cycles_by_chassis[each["chassis"]] = spent
         ends = [end for _, _, end in self._starts(inner, active)]
-        return max(0.0, *ends, *beside.values())
+        return max(0.0, *ends, *cycles_by_chassis.values())
 
     def _starts(
         self, inner: Mapping[str, Any], active: Sequence[int]

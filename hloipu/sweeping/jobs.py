@@ -193,8 +193,8 @@ def _rewritten(folder: str, digest: str, rewrite: str) -> Any:
     from hloipu_compiler.verify.verifier import verify
 
     if rewrite:
-        made, _ = run_passes(_rewritten(folder, digest, ""), None, rewrite)
-        return made
+        rewritten, _ = run_passes(_rewritten(folder, digest, ""), None, rewrite)
+        return rewritten
     # The client has held the text against the user's limits.
     module = parse(read_file(module_path(folder, digest), DEFAULT_LIMITS), limits=DEFAULT_LIMITS)
     verify(module)

@@ -146,12 +146,12 @@ class Store:
 
     def module(self, digest: str) -> str:
         """Return the text of a module by the beginning of its digest; UsageError E3191 for none."""
-        found = self._all("select text from modules where substr(digest, 1, ?) = ?",
+        rows = self._all("select text from modules where substr(digest, 1, ?) = ?",
                           (max(1, len(digest)), digest))  # fmt: skip
-        if len(found) != 1:
-            raise UsageError("E3191", f"the study has {len(found)} modules {digest!r}")
+        if len(rows) != 1:
+            raise UsageError("E3191", f"the study has {len(rows)} modules {digest!r}")
         try:
-            data = zlib.decompressobj().decompress(found[0][0], _MOST_TEXT_BYTES)
+            data = zlib.decompressobj().decompress(rows[0][0], _MOST_TEXT_BYTES)
         except (zlib.error, TypeError) as error:
             raise _damaged(self.path, str(error)) from error
         return data.decode("utf-8", "surrogateescape")
@@ -178,8 +178,8 @@ class Store:
 
     def record(self, key: str) -> dict[str, Any]:
         """Return the result of a compile."""
-        found = self._all("select record from results where key = ?", (key,))
-        return dict(self._json(found[0][0])) if found else {}
+        rows = self._all("select record from results where key = ?", (key,))
+        return dict(self._json(rows[0][0])) if rows else {}
 
     def count(self) -> tuple[int, int, int]:
         """Return how many points there are, how many are done, and how many of these failed."""
@@ -197,15 +197,15 @@ class Store:
             "order by number"
         ):
             settings = self._json(name)
-            found = None if record is None else self._json(record)
+            result = None if record is None else self._json(record)
             is_point = isinstance(settings, dict) and isinstance(number, int)
-            if not is_point or not isinstance(found, dict | None):
+            if not is_point or not isinstance(result, dict | None):
                 raise _damaged(self.path, f"row {number} is none")
-            yield Row(number, settings, str(command), found)
+            yield Row(number, settings, str(command), result)
 
     def _about(self, name: str) -> str:
-        found = self._all("select value from about where name = ?", (name,))
-        return str(found[0][0]) if found else ""
+        rows = self._all("select value from about where name = ?", (name,))
+        return str(rows[0][0]) if rows else ""
 
     def _json(self, text: object) -> Any:
         try:

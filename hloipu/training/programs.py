@@ -263,21 +263,21 @@ def _constants(program: Program) -> list[EntryArray]:
 def _matched(wanted: Sequence[EntryArray], state: Sequence[Kept], *, whole: bool) -> dict[int, str]:
     """Return the state of each parameter that is a weight; `whole`: all are."""
     by_name = {(_plain(each.name), each.kind): each.name for each in state}
-    found = {x.number: by_name[key] for x in wanted if (key := (_plain(x.name), x.kind)) in by_name}
-    if not found:
+    names = {x.number: by_name[key] for x in wanted if (key := (_plain(x.name), x.kind)) in by_name}
+    if not names:
         for x, each in zip(wanted, state, strict=False):
             if x.kind != each.kind:
                 break
-            found[x.number] = each.name
-    if (whole and len(found) < len(wanted)) or (not found and state):
-        odd = next((x for x in wanted if x.number not in found), None)
+            names[x.number] = each.name
+    if (whole and len(names) < len(wanted)) or (not names and state):
+        odd = next((x for x in wanted if x.number not in names), None)
         raise UsageError(
             "E3171",
             f"parameter {odd} is like no array of the training's state, neither by name nor "
             "by order",
             hint="name its arguments as those of the training step, or put the weights first",
         )
-    return found
+    return names
 
 
 def _plain(name: str) -> str:

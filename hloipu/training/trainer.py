@@ -146,14 +146,14 @@ class Trainer:
             "max_iterations": max_iterations,
             "fast": fast,
         }
-        stated: dict[str, Any] = dict(options)
+        with_roles: dict[str, Any] = dict(options)
         if self.schedules:
             called = dict.fromkeys(map(str, self.schedules), CALL)
-            stated["role"] = called | dict(stated.get("role", ()))
+            with_roles["role"] = called | dict(with_roles.get("role", ()))
         self._apart: dict[str, Any] = {}
         if scheduler is not None or processes is not None:
             self._apart = {"scheduler": scheduler or "local", "processes": processes}
-        self._training = training_programs(step, feeds, metrics, stated)
+        self._training = training_programs(step, feeds, metrics, with_roles)
         kept = self._training.state
         self._evaluation = self._prediction = None
         if evaluation is not None:

@@ -114,15 +114,15 @@ def matching(element: Any, feeds: list[ElementSpec]) -> ElementSpec:
         except StreamError:
             continue
         return spec
-    own = spec_of(element)
+    of_file = spec_of(element)
     if feeds:
         taken = " or ".join(map(str, feeds))
         raise UsageError(
             "E2064",
-            f"the executable takes {taken}; elements of the file are {own}",
+            f"the executable takes {taken}; elements of the file are {of_file}",
             hint="choose --arrays and --batch, or convert the file's arrays",
         )
-    return own
+    return of_file
 
 
 def record(rates: list[EpochRate], need: dict[str, Any] | None) -> dict[str, Any]:

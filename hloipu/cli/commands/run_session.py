@@ -167,9 +167,9 @@ def _fed(
 
     Raises UsageError E3155 where only some hosts have one.
     """
-    own = [f"{queue.name}@{host}" for host in range(hosts)]
-    missing = [name for name in own if name not in files]
-    if len(missing) < len(own):
+    names = [f"{queue.name}@{host}" for host in range(hosts)]
+    missing = [name for name in names if name not in files]
+    if len(missing) < len(names):
         if missing or queue.name in files:
             both = missing[0] if missing else queue.name
             raise UsageError(
@@ -178,7 +178,7 @@ def _fed(
                 + ("is not given" if missing else "is given for all"),
                 hint="give one file for all hosts, or NAME@0=FILE, NAME@1=FILE and so on",
             )
-        return PerHost([source_of_file(queue, files[name], repeats, seed) for name in own])
+        return PerHost([source_of_file(queue, files[name], repeats, seed) for name in names])
     if queue.name not in files:
         return None
     return source_of_file(queue, files[queue.name], repeats, seed)

@@ -59,10 +59,10 @@ def queues_record(
         bits = sum(
             prod(port.shape) * ELEMENT_TYPES[port.element_type].bits for port in queue.streams
         )
-        stated = feeds.get("infeeds", {}).get(queue.name)
+        rate = feeds.get("infeeds", {}).get(queue.name)
         a_second = each[queue.name] * program.steps_per_run * clock_hz
         needed = a_second / run_cycles if run_cycles else 0.0
-        is_late = stated is not None and stated < needed
+        is_late = rate is not None and rate < needed
         records.append(
             {
                 "name": queue.name,
@@ -71,10 +71,10 @@ def queues_record(
                 "elements_per_step": each[queue.name],
                 "elements": steps * each[queue.name],
                 "needed_elements_per_second": needed,
-                "given_elements_per_second": stated,
-                "starved_share": 1 - stated / needed if is_late else 0.0,
+                "given_elements_per_second": rate,
+                "starved_share": 1 - rate / needed if is_late else 0.0,
                 "starved_cycles": idle_cycles if queue.name == feeds.get("slowest") else 0,
-                "waits": "device" if is_late else "host" if stated else "nobody",
+                "waits": "device" if is_late else "host" if rate else "nobody",
                 "mode": "" if queue.to_device else queue.mode or "all",
                 "host": dict(seen.get(queue.name, {})),
             }

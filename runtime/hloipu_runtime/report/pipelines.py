@@ -110,13 +110,15 @@ def waits_for_transfers(costs: Costs, counts: BlockCounts) -> dict[int, int]:
     cycles = cycles_of_blocks(costs, counts)
     for number, inner in _pipelines(costs):
         each = [cycles[b] / max(counts.counts[b], 1) for b in inner.bodies]
-        beside = [cycles[apart.block] / max(counts.counts[apart.block], 1) for apart in inner.apart]
+        cycles_apart = [
+            cycles[apart.block] / max(counts.counts[apart.block], 1) for apart in inner.apart
+        ]
         for ipu in frozenset().union(*(costs.blocks[apart.block].ipus for apart in inner.apart)):
             for pattern in inner.patterns:
                 busy = sum(each[n] for n in pattern.positions if ipu in inner.ipus[n])
                 needed = sum(
                     cost
-                    for apart, cost in zip(inner.apart, beside, strict=True)
+                    for apart, cost in zip(inner.apart, cycles_apart, strict=True)
                     if ipu in costs.blocks[apart.block].ipus and apart.position in pattern.positions
                 )
                 waited = round(counts.counts[number] * pattern.slots * max(0, needed - busy))

@@ -122,7 +122,7 @@ def _inner_record(
                 for n in block.steps
                 if costs.steps[n].path in [f"{inner.path}/{end}" for end in _SLOT_ENDS]
             ]
-            beside = [sorted(costs.blocks[each.block].ipus) for each in inner.apart]
+            ipus_apart = [sorted(costs.blocks[each.block].ipus) for each in inner.apart]
             return record | {
                 "kind": "pipeline",
                 "times": [inner.iterations] * len(blocks),
@@ -133,7 +133,7 @@ def _inner_record(
                 "ipus": [list(ipus) for ipus in inner.ipus],
                 "beside": [
                     {"position": each.position, "chassis": each.chassis, "ipus": ipus}
-                    for each, ipus in zip(inner.apart, beside, strict=True)
+                    for each, ipus in zip(inner.apart, ipus_apart, strict=True)
                 ],
                 "slot_end_cycles": sum(ends),
             }

@@ -200,10 +200,10 @@ def _cycles(cycles: int, clock_hz: int) -> str:
 
 def _stated(profile: Profile) -> str:
     """Return what the user states of calls that nobody describes."""
-    stated = profile.options.get("opaque")
-    if not stated:
+    opaque = profile.options.get("opaque")
+    if not opaque:
         return ""
-    calls = ", ".join(f"{cycles:,} a call of {target}" for target, cycles in stated.items())
+    calls = ", ".join(f"{cycles:,} a call of {target}" for target, cycles in opaque.items())
     return f", with {calls} as stated"
 
 

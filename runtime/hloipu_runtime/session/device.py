@@ -24,7 +24,7 @@ from hloipu_runtime.program.program import Program, Variable
 
 if TYPE_CHECKING:
     from hloipu_runtime.session.session import Session
-    from hloipu_runtime.session.shared import Own, SharedSpace
+    from hloipu_runtime.session.shared import ProgramArray, SharedSpace
 
 _LOADED = ("vertex code", "control code", "exchange code", "vertex state", "constants")
 """Categories of memory that an executable brings along."""
@@ -117,18 +117,20 @@ class SharedLoad(NamedTuple):
     device: "Device"
     program: Any
     """A `CompiledProgram`."""
-    own: "tuple[Own, ...]"
+    arrays: "tuple[ProgramArray, ...]"
     """The program's arrays by the names that they have on the device."""
 
     @property
     def layouts(self) -> "dict[str, tuple[Variable, ...]]":
         """Where the arrays lie that stay on the device, by name."""
-        return {own.name: own.layouts for own in self.own if own.kind != "call"}
+        return {entry.name: entry.layouts for entry in self.arrays if entry.kind != "call"}
 
     @property
     def numbers_there(self) -> frozenset[int]:
         """The numbers of the parameters that are on the device already."""
-        return frozenset(own.number for own in self.own if own.name in self.device.space.arrays)
+        return frozenset(
+            entry.number for entry in self.arrays if entry.name in self.device.space.arrays
+        )
 
 
 class Device:
@@ -191,14 +193,14 @@ class Device:
                 "with parts of its own: it shares no arrays",
                 hint="have it take turns: program.session(device=device)",
             )
-        own = own_arrays(compiled.program, compiled.parameter_names, names or {})
-        loaded: Session = given.session(**session, device=SharedLoad(self, compiled, own))
+        arrays = own_arrays(compiled.program, compiled.parameter_names, names or {})
+        loaded: Session = given.session(**session, device=SharedLoad(self, compiled, arrays))
         return loaded
 
     @property
     def arrays(self) -> dict[str, str]:
         """Type and shape, such as `f32[4,8]`, of each array that loaded programs share, by name."""
-        return {name: shared.own.form for name, shared in self.space.arrays.items()}
+        return {name: shared.entry.form for name, shared in self.space.arrays.items()}
 
     @cached_property
     def space(self) -> "SharedSpace":

@@ -130,8 +130,8 @@ def _stored(
         given = port.blocks.block(given, partition)
     pieces = zip(port.ports, port.pieces(given), strict=True)
     return {
-        own.name: part_of(piece, replica, program.replicas) if own.whole else np.array(piece)
-        for own, piece in pieces
+        port.name: part_of(piece, replica, program.replicas) if port.whole else np.array(piece)
+        for port, piece in pieces
     }
 
 

@@ -114,7 +114,7 @@ class Session:
         self._shared: SharedArrays | None = None
         if isinstance(load, SharedLoad):
             space = self._device.space
-            self._shared = SharedArrays(costs.machine, program, load.own, space)
+            self._shared = SharedArrays(costs.machine, program, load.arrays, space)
             state, given = self._shared.completed(state, given)
         self._runs: Counter[str] = Counter()
         begun: list[dict[str, Array]] | None = None

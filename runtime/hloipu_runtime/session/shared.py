@@ -37,7 +37,7 @@ _NO_NAME = re.compile(r"Arg_\d+(\.\d+)?|parameter\.\d+")
 
 
 @dataclass(frozen=True)
-class Own:
+class ProgramArray:
     """A program's array that may be on the device by name."""
 
     name: str
@@ -61,7 +61,7 @@ class Own:
 
 def own_arrays(
     program: Program, parameter_names: Sequence[str], names: Mapping[str, str]
-) -> tuple[Own, ...]:
+) -> tuple[ProgramArray, ...]:
     """Return a program's parameters that may be shared, by the names that they have on a device.
 
     Of state and of constants; parameters that come with each call are looked for on the device, but
@@ -78,8 +78,8 @@ def own_arrays(
                 return theirs + rest
         return name
 
-    own = [
-        Own(
+    entries = [
+        ProgramArray(
             named(state.name), STATE, state.name, state.parameter, state.element_type,
             tuple(state.shape), tuple(program.variables[port.variable] for port in state.ports),
             state.blocks.division if state.blocks is not None else (),
@@ -100,8 +100,8 @@ def own_arrays(
         stream = seen.moved.get(port.stream, port.stream)
         split = seen.split.get(port.stream)
         streams = split.streams if split else (stream,)
-        own.append(
-            Own(
+        entries.append(
+            ProgramArray(
                 named(name), CONSTANT if at < seen.loaded else CALL, port.stream, number,
                 port.element_type, tuple(port.shape),
                 tuple(v for each in streams for v in of_stream.get(each, ())),
@@ -109,18 +109,18 @@ def own_arrays(
             )
         )  # fmt: skip
     if unused:
-        known = ", ".join(state.name for state in own[:8])
+        known = ", ".join(state.name for state in entries[:8])
         raise UsageError(
             "E2063", f"the program has no parameter {min(unused)!r}", hint=f"it has {known}"
         )
-    return tuple(state for state in own if not _NO_NAME.fullmatch(state.name))
+    return tuple(state for state in entries if not _NO_NAME.fullmatch(state.name))
 
 
 @dataclass
 class SharedArray:
     """An array on the device."""
 
-    own: Own
+    entry: ProgramArray
     """As the program has it that wrote it last."""
     holder: "SharedArrays"
     version: int = 0
@@ -142,7 +142,7 @@ class SharedArrays:
 
     machine: Machine
     program: Program
-    arrays: tuple[Own, ...]
+    arrays: tuple[ProgramArray, ...]
     space: SharedSpace
     engine: "SessionEngine | None" = None
     """Of the session, once it has begun."""
@@ -173,17 +173,17 @@ class SharedArrays:
             state or {}, [port.name for port in self._ports.values() if port.parameter >= 0]
         )
         loaded = named_arrays(self.program, constants)
-        for own in self._there(STATE, CONSTANT):
-            given = kept if own.kind == STATE else loaded
-            if {own.key, own.number} & given.keys():
+        for entry in self._there(STATE, CONSTANT):
+            given = kept if entry.kind == STATE else loaded
+            if {entry.key, entry.number} & given.keys():
                 raise UsageError(
                     "E2046",
-                    f"{own.name!r} is given, and is on the device already",
+                    f"{entry.name!r} is given, and is on the device already",
                     hint="leave it out: programs on one device share arrays of one name; "
                     "names={own name: another} keeps them apart",
                 )
-            given[own.key] = self._value(own)
-            self.versions[own.name] = self.space.arrays[own.name].version
+            given[entry.key] = self._value(entry)
+            self.versions[entry.name] = self.space.arrays[entry.name].version
         return kept if kept or state is not None else None, loaded
 
     def begin(
@@ -196,12 +196,12 @@ class SharedArrays:
         """Put on the device what the session begins with and is not there."""
         self.engine, self.called, self.charge = engine, called, charge
         self.take_constants(constants)
-        for own in self.arrays:
-            if own.kind == CALL and own.key in constants:
-                self.apart.add(own.key)
-            if own.kind != CALL and own.name not in self.space.arrays:
-                self.space.arrays[own.name] = SharedArray(own, self)
-                self.versions[own.name] = 0
+        for entry in self.arrays:
+            if entry.kind == CALL and entry.key in constants:
+                self.apart.add(entry.key)
+            if entry.kind != CALL and entry.name not in self.space.arrays:
+                self.space.arrays[entry.name] = SharedArray(entry, self)
+                self.versions[entry.name] = 0
         self.space.parts.append(self)
 
     def take_constants(self, constants: Mapping[str, Any]) -> None:
@@ -210,17 +210,17 @@ class SharedArrays:
 
     def wrote(self, kind: str) -> None:
         """Note that the session has written its state, or has other constants."""
-        for own in self.arrays:
-            shared = self.space.arrays.get(own.name)
-            if own.kind == kind and shared is not None:
-                shared.own, shared.holder = own, self
+        for entry in self.arrays:
+            shared = self.space.arrays.get(entry.name)
+            if entry.kind == kind and shared is not None:
+                shared.entry, shared.holder = entry, self
                 shared.version += 1
-                self.versions[own.name] = shared.version
+                self.versions[entry.name] = shared.version
 
     def called_with(self, inputs: State) -> None:
         """Note that parameters come in with the call, and not from the device."""
         given = named_arrays(self.program, inputs)
-        self.apart.update(own.key for own in self.arrays if own.key in given)
+        self.apart.update(entry.key for entry in self.arrays if entry.key in given)
 
     def refresh(self) -> None:
         """Bring the session's arrays to what others have written, and charge for it.
@@ -232,29 +232,29 @@ class SharedArrays:
         if engine is None or called is None:
             return
         stale = [
-            own
-            for own in self._there(STATE, CONSTANT, CALL)
-            if self.versions.get(own.name) != self.space.arrays[own.name].version
-            and own.key not in self.apart
+            entry
+            for entry in self._there(STATE, CONSTANT, CALL)
+            if self.versions.get(entry.name) != self.space.arrays[entry.name].version
+            and entry.key not in self.apart
         ]
-        values = {own: self._value(own) for own in stale}
-        cycles = sum(self._moving_cycles(own) for own in stale)
+        values = {entry: self._value(entry) for entry in stale}
+        cycles = sum(self._moving_cycles(entry) for entry in stale)
         states = engine.states
-        for own, array in values.items():
-            if own.kind == STATE:
+        for entry, array in values.items():
+            if entry.kind == STATE:
                 for number, state in enumerate(states):
-                    state |= stored_state(self.program, self._ports[own.key], array, number)
-            elif own.kind == CONSTANT:
-                self.constants[own.key] = array
-        given = {own.key: array for own, array in values.items() if own.kind == CALL}
+                    state |= stored_state(self.program, self._ports[entry.key], array, number)
+            elif entry.kind == CONSTANT:
+                self.constants[entry.key] = array
+        given = {entry.key: array for entry, array in values.items() if entry.kind == CALL}
         if given:
             called.inputs |= called_with(self.program, given)
-        if any(own.kind == STATE for own in stale):
+        if any(entry.kind == STATE for entry in stale):
             engine.states = states
-        if any(own.kind == CONSTANT for own in stale):
+        if any(entry.kind == CONSTANT for entry in stale):
             engine.load(loaded_arrays(self.program, self.constants, engine.participants))
-        for own in stale:
-            self.versions[own.name] = self.space.arrays[own.name].version
+        for entry in stale:
+            self.versions[entry.name] = self.space.arrays[entry.name].version
         if cycles:
             self.charge(cycles)
 
@@ -271,89 +271,93 @@ class SharedArrays:
         for name, shared in list(arrays.items()):
             if shared.holder is not self:
                 continue
-            heirs = [(part, own) for part in parts for own in part.arrays if own.name == name]
-            heirs = [(part, own) for part, own in heirs if own.kind != CALL]
+            heirs = [(part, entry) for part in parts for entry in part.arrays if entry.name == name]
+            heirs = [(part, entry) for part, entry in heirs if entry.kind != CALL]
             if heirs:
-                shared.holder, shared.own = heirs[0]
+                shared.holder, shared.entry = heirs[0]
                 shared.holder.versions[name] = shared.version
             else:
                 del arrays[name]
 
-    def of_session(self, own: Own) -> list[Any]:
+    def of_session(self, entry: ProgramArray) -> list[Any]:
         """Return an array as the session has it, for each replica that is run, in users' types.
 
         Raises UsageError E3156 where a run that failed left none.
         """
-        if own.kind == CONSTANT:
-            return [self.constants[own.key]]
+        if entry.kind == CONSTANT:
+            return [self.constants[entry.key]]
         if self.is_lost or self.engine is None:
             raise UsageError(
                 "E3156",
-                f"{own.name!r} is lost: a run of {self.program.name!r} failed, and left no state",
+                f"{entry.name!r} is lost: a run of {self.program.name!r} failed, and left no state",
                 hint="load the last checkpoint into that session, or close it",
             )
         states = self.engine.states
         each = self.program.partitions if self.program.partitioning is not None else 1
-        return [in_users_type(self._ports[own.key], states, n) for n in range(0, len(states), each)]
+        return [
+            in_users_type(self._ports[entry.key], states, n) for n in range(0, len(states), each)
+        ]
 
     @cached_property
     def _ports(self) -> dict[str, SeenState]:
         return {port.name: port for port in seen_by_users(self.program).state}
 
-    def _there(self, *kinds: str) -> Iterator[Own]:
+    def _there(self, *kinds: str) -> Iterator[ProgramArray]:
         """Return the arrays that are on the device; UsageError E2046 for another type or shape."""
-        for own in self.arrays:
-            shared = self.space.arrays.get(own.name)
-            if shared is None or own.kind not in kinds or shared.holder is self:
+        for entry in self.arrays:
+            shared = self.space.arrays.get(entry.name)
+            if shared is None or entry.kind not in kinds or shared.holder is self:
                 continue
-            if (own.element_type, own.shape) != (shared.own.element_type, shared.own.shape):
+            if (entry.element_type, entry.shape) != (shared.entry.element_type, shared.entry.shape):
                 holder = shared.holder.program.name
                 raise UsageError(
                     "E2046",
-                    f"{own.name!r} is {shared.own.form} on the device, of {holder!r}; "
-                    f"{self.program.name!r} has {own.form}",
+                    f"{entry.name!r} is {shared.entry.form} on the device, of {holder!r}; "
+                    f"{self.program.name!r} has {entry.form}",
                     hint="parameters of one name are one array; "
                     "names={own name: another} keeps them apart",
                 )
-            if own.kind != CALL and own.division != shared.own.division:
+            if entry.kind != CALL and entry.division != shared.entry.division:
                 raise UsageError(
                     "E2046",
-                    f"{own.name!r} is divided between IPUs in one way on the device, by "
+                    f"{entry.name!r} is divided between IPUs in one way on the device, by "
                     f"{shared.holder.program.name!r}, and in another one by {self.program.name!r}",
                     hint="annotate it alike in both; names={own name: another} keeps them apart",
                 )
-            yield own
+            yield entry
 
-    def _value(self, own: Own) -> Any:
+    def _value(self, entry: ProgramArray) -> Any:
         """Return what an array is now: one for all replicas, or one for each."""
-        shared = self.space.arrays[own.name]
-        arrays = shared.holder.of_session(shared.own)
+        shared = self.space.arrays[entry.name]
+        arrays = shared.holder.of_session(shared.entry)
         replicas = self.program.replicas
         alike = all(_same(arrays[0], other) for other in arrays[1:])
         if not alike and len(arrays) != replicas:
             raise UsageError(
                 "E2047",
-                f"{own.name!r} differs on the {len(arrays)} replicas of "
+                f"{entry.name!r} differs on the {len(arrays)} replicas of "
                 f"{shared.holder.program.name!r}, and {self.program.name!r} has {replicas}",
                 hint="compile both for as many replicas, or keep the arrays apart by names=",
             )
-        is_key = own.number in self.program.keys and replicas > 1
-        if alike and len(arrays[0].shape) == len(own.shape) and not is_key:
+        is_key = entry.number in self.program.keys and replicas > 1
+        if alike and len(arrays[0].shape) == len(entry.shape) and not is_key:
             return arrays[0]
         return np.stack(arrays if len(arrays) == replicas else [arrays[0]] * replicas)
 
-    def _moving_cycles(self, own: Own) -> int:
+    def _moving_cycles(self, entry: ProgramArray) -> int:
         """Return the cycles of bringing what another program wrote to where this one reads it."""
-        shared = self.space.arrays[own.name]
-        source, machine = shared.own, self.machine
-        size_bytes = int(np.prod(own.shape, dtype=np.int64)) * user_dtype(own.element_type).itemsize
+        shared = self.space.arrays[entry.name]
+        source, machine = shared.entry, self.machine
+        size_bytes = (
+            int(np.prod(entry.shape, dtype=np.int64)) * user_dtype(entry.element_type).itemsize
+        )
         sent = max((variable.bytes_per_tile for variable in source.layouts), default=0)
-        if own.kind == CALL:  # its own transfer brings it to the device
+        if entry.kind == CALL:  # its own transfer brings it to the device
             out = host_transfer(machine, [size_bytes], to_device=False, busiest_tile_bytes=sent)
             return out.cycles
         places = {layout(variable) for variable in source.layouts}
         cycles = 0
-        for target in own.layouts:
+        for target in entry.layouts:
             if layout(target) in places:
                 continue
             ipus = {variable.ipu for variable in source.layouts}

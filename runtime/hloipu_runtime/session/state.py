@@ -125,9 +125,9 @@ def of_all(elsewhere: Elsewhere, states: States, names: Sequence[str], participa
     numbers, group = elsewhere.numbers, tuple(range(participants))
     mine = {n: [own[name] for name in names] for n, own in zip(numbers, states, strict=True)}
     brought = elsewhere.exchange("state", group, mine)
-    found = [dict(zip(names, brought[n], strict=True)) for n in group]
-    found[numbers.start : numbers.stop] = states
-    return found
+    gathered = [dict(zip(names, brought[n], strict=True)) for n in group]
+    gathered[numbers.start : numbers.stop] = states
+    return gathered
 
 
 def steps_at(moment: Moment, iterations: int) -> int | None:

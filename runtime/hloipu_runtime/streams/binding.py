@@ -107,7 +107,7 @@ def _fit(words: _Words, key: _Words, shared: int) -> tuple[int, int]:
         if a != b:
             break
         same += 1
-    beside = key[shared : len(key) - same]
-    if same < len(words) and not all(map(str.isdecimal, beside)):
+    other_words = key[shared : len(key) - same]
+    if same < len(words) and not all(map(str.isdecimal, other_words)):
         return _NO_FIT
     return same, same - len(key)

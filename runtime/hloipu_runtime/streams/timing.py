@@ -78,8 +78,8 @@ class FedLoop:
 
     @property
     def _period(self) -> Fraction:
-        beside = max(Fraction(self.step_cycles), Fraction(self.transfer_cycles))
-        return max(beside, self.interval_cycles)
+        longer = max(Fraction(self.step_cycles), Fraction(self.transfer_cycles))
+        return max(longer, self.interval_cycles)
 
 
 def idle_cycles(

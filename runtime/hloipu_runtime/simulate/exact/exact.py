@@ -148,10 +148,10 @@ class ExactEngine:
         self, steps: Mapping[VariableId, int], variables: Set[VariableId]
     ) -> list[list[VariableId]]:
         """Return, of each step of the outermost level, those of some variables that are its."""
-        found: list[list[VariableId]] = [[] for _ in self._touched]
+        by_step: list[list[VariableId]] = [[] for _ in self._touched]
         for variable in variables & steps.keys():
-            found[steps[variable]].append(variable)
-        return found
+            by_step[steps[variable]].append(variable)
+        return by_step
 
     def _actions_of(self, number: int, step: Step) -> list[Action]:
         """Return a step of the outermost level prepared, from the run before if there was one."""

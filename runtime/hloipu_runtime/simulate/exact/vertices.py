@@ -24,8 +24,9 @@ from hloipu_runtime.simulate.run.faults import TileFault
 
 Action = Callable[[], object]
 
-MOST_KEPT_ELEMENTS = 1 << 14
-"""Of constants that are kept from run to run, which then are only copied (assumed)."""
+FEW_ELEMENTS = 1 << 14
+"""Of results: of more, starting calls takes little of the time, and constants are not kept
+(assumed)."""
 
 MOST_OF_WHOLE = 1.25
 """Most of a tensor's elements that its parts may hold, unused ends included, to be computed on."""
@@ -150,7 +151,7 @@ def _actions(
     same = _same_in_each_run(group.codelet, operands, results)
     if same is not None:
         return [partial(copy_into, *pair) for pair in zip(targets, same, strict=True)]
-    straight = group.codelet.straight_on_grid(operands, results)
+    straight = group.codelet.straight_on_grid(operands, results) if _are_few(results) else None
     arrays = [block.data for block in operands]
     if straight is None or not _lie_as_needed(straight, arrays, targets):
         return [_action(group, blocks, moving)]
@@ -165,11 +166,15 @@ def _same_in_each_run(
     """Return results that are views of the operand, or constants that are no more than numbers."""
     if operands and not codelet.rearranges:
         return None
-    if not operands and sum(block.data.size for block in results) > MOST_KEPT_ELEMENTS:
+    if not operands and not _are_few(results):
         return None
     arrays = codelet.run(operands, [block._replace(array=None) for block in results])
     is_seen = not operands or np.may_share_memory(arrays[0], operands[0].data)
     return arrays if is_seen else None
+
+
+def _are_few(results: Sequence[Block]) -> bool:
+    return sum(block.data.size for block in results) <= FEW_ELEMENTS
 
 
 def _lie_as_needed(straight: Straight, operands: Sequence[Array], results: Sequence[Array]) -> bool:
