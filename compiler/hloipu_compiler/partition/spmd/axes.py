@@ -70,6 +70,13 @@ class DeviceAxes:
             kept += 1
         return parts[:kept]
 
+    def of_whole_axes(self, parts: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the parts before the first one of an axis of which others are missing."""
+        for kept, part in enumerate(parts):
+            if any(part in own and not set(own) <= set(parts) for _, own in self.names):
+                return parts[:kept]
+        return parts
+
     def parts(self, digits: Iterable[Digit]) -> tuple[int, ...]:
         """Return the parts that digits are made of; AxisFault where they cut a part."""
         parts: list[int] = []

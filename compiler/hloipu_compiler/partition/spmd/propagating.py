@@ -454,8 +454,12 @@ class _Engine:
     def _cut_back(self) -> None:
         """Shorten parameters' and results' shardings to what divides them, as Shardy does.
 
-        What a loop, a branch or a call hands out keeps its own, which it has inside as well.
-        Source: openxla/shardy `update_non_divisible_input_output_shardings.cc`.
+        Of what no text states, a part of an axis is left out too, and under GSPMD all of a
+        dimension that its parts do not divide. What a loop, a branch or a call hands out keeps its
+        own, which it has inside as well. Source: openxla/shardy
+        `update_non_divisible_input_output_shardings.cc`,
+        `remove_sub_axes_in_input_output_shardings.cc`; openxla/xla
+        `xla/service/sharding_propagation.cc`.
         """
         entry = self.module.entry
         ends = [(entry.name, i) for i in (*entry.parameters, entry.root)]
@@ -467,9 +471,11 @@ class _Engine:
             if self.module.computation[owner].instructions[position].opcode in CALLING:
                 continue
             for d, parts in enumerate(self.dimensions[array]):
-                kept = len(self.axes.even(parts, self.links.shapes[array].dimensions[d]))
-                said = len(given.dimensions[d]) if given is not None and given.dimensions else 0
-                self.dimensions[array][d] = parts[: max(kept, said)]
+                kept = self.axes.even(parts, self.links.shapes[array].dimensions[d])
+                said = given.dimensions[d] if given is not None and given.dimensions else ()
+                if not said and kept != parts:
+                    kept = self.axes.of_whole_axes(kept) if self.stated.is_shardy else ()
+                self.dimensions[array][d] = kept if len(kept) > len(said) else parts[: len(said)]
 
 
 def _inside(whole: AxisSharding, manual: int) -> AxisSharding:

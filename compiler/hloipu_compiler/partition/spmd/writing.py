@@ -95,7 +95,7 @@ class Writer:
         self.readers[old.root] += 1
         self.blocks: list[tuple[Block, ...]] = []
         """Of each instruction, leaf by leaf."""
-        self.origins: list[tuple[Origin, ...]] = []
+        self.origins = self._leaves(through_calls=True)
         """Of the same leaves: what they are made of, where an instruction only hands them on."""
         self.demands = {origin: dict(own) for origin, own in demands.items()}
         self.ends: dict[Origin, Split] = {}
@@ -129,7 +129,6 @@ class Writer:
         for position, x in enumerate(self.old.instructions):
             first = len(self.draft.made)
             self.blocks.append(self._written((self.old.name, position), x))
-            self.origins.append(self._origins(position, x))
             self._mark(x, first)
         x = self.old.instructions[self.old.root]
         self._demand(len(self.old.instructions), (self.old.root,), results)
@@ -142,17 +141,24 @@ class Writer:
 
         What loops, branches and calls hand out is as it is inside of them.
         """
+        root, ops = self._leaves(through_calls=False)[self.old.root], self.old.instructions
+        pairs = zip(root, results, strict=True)
+        return {o: s for o, s in pairs if ops[o[0]].opcode not in CALLING}
+
+    def _leaves(self, through_calls: bool) -> list[tuple[Origin, ...]]:
+        """Return what the leaves of each result are made of; annotations hand on others' or not."""
         leaves: list[tuple[Origin, ...]] = []
         for position, x in enumerate(self.old.instructions):
+            count = len(leaves_of(x.shape))
             given = tuple(origin for i in x.operands for origin in leaves[i])
-            if x.opcode == "tuple":
-                leaves.append(given)
-            elif x.opcode == "get-tuple-element":
+            is_call = through_calls and is_identity(x) and _says_nothing(x)
+            if x.opcode == "get-tuple-element":
                 leaves.append(given[self._element_leaves(x)])
+            elif (x.opcode == "tuple" or is_call) and len(given) >= count:
+                leaves.append(given[:count])
             else:
-                leaves.append(tuple((position, n) for n in range(len(leaves_of(x.shape)))))
-        ops, ends = self.old.instructions, zip(leaves[self.old.root], results, strict=True)
-        return {o: s for o, s in ends if ops[o[0]].opcode not in CALLING}
+                leaves.append(tuple((position, leaf) for leaf in range(count)))
+        return leaves
 
     def _element_leaves(self, x: Instruction) -> slice:
         """Return which leaves of its operand a get-tuple-element takes."""
@@ -185,17 +191,6 @@ class Writer:
         """Return blocks with other splits."""
         each = zip(blocks, wholes, splits, strict=True)
         return [self.on.moved(x, block, whole, split) for block, whole, split in each]
-
-    def _origins(self, position: int, x: Instruction) -> tuple[Origin, ...]:
-        """Return what the leaves of a result are made of."""
-        count = len(self.blocks[position])
-        given = tuple(origin for i in x.operands for origin in self.origins[i])
-        if x.opcode == "get-tuple-element":
-            return given[self._element_leaves(x)]
-        is_call = is_identity(x) and _says_nothing(x)
-        if (x.opcode == "tuple" or is_call) and len(given) >= count:
-            return given[:count]
-        return tuple((position, leaf) for leaf in range(count))
 
     def _demand(self, reader: int, operands: Sequence[int], splits: Sequence[Split]) -> None:
         """Note to which shardings an instruction brings the leaves of its operands."""

@@ -210,6 +210,11 @@ CASES: dict[str, tuple[str, dict[str, str]]] = {
         + "  y = f32[16,7] slice(p0), slice={[0:16], [0:7]}\n  ROOT z = (f32[16,7]) tuple(y)\n",
         {"y": AB, "z": A},
     ),
+    "no part of an axis divides what a text says nothing of": (
+        parameters('[{}, {"b"}]') + "  y = f32[16,10] parameter(1)\n"
+        "  q = f32[16,8] slice(y), slice={[0:16], [0:8]}\n  ROOT z = f32[16,8] add(p0, q)\n",
+        {"y": NONE, "q": "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}"},
+    ),
     "a result is never made uneven": (
         parameters('[{"a"}, {"b"}]') + "  ROOT z = f32[16,7] slice(p0), slice={[0:16], [0:7]}\n",
         {"z": A},
