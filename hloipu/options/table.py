@@ -450,7 +450,7 @@ class Options:
             Seconds(),
             ("compile", "run", "estimate", "emit"),
             "Look for a cut, for shardings, or for what fits, for so long at most, compiling "
-            "included, by default for a minute of the processor of a long module; then the best "
+            "included, by default for half a minute of the processor of a long module; then the best "
             "so far is taken, and compiled to its end if it was not yet.",
         ),
     ] = None
