@@ -238,7 +238,7 @@ def _with_shardings(
         if ideal(some.efficiency) <= rate:
             continue
         sharding = some.sharding
-        if some.alone is not None and not is_thorough and options.micro_batches == 1:
+        if some.alone is not None and not is_thorough and _given(options) == Given():
             # Nothing is left to be cut, and pricing a long module anew takes as long as compiling.
             estimates.append(_alone(some.alone, sharding, whole.step.machine))
             rate = max(rate, estimates[-1].per_second if estimates[-1].fits else 0.0)

@@ -102,14 +102,14 @@ def _found(module: Module, options: Options) -> Annotated:
         doing("looking for shardings"),
     ):
         found = found_shardings(module, system_of(module, options))
-        best, fits = _judged(module, options, found)
+        best, verdict = _judged(module, options, found)
     divided = annotated(module, best.mesh, best.rules)
-    lines = (*front_lines(module, found, best, fits=fits), *divided.lines)
+    lines = (*front_lines(module, found, best, verdict), *divided.lines)
     return Annotated(divided.module, lines)
 
 
-def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding, bool]:
-    """Return the best sharding of the few that look best, as compiled, and whether it fits so.
+def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding, str]:
+    """Return the best sharding of the few that look best, as compiled, and whether it fits.
 
     Where few ops share the tiles, what they are done with decides, which estimates do not know. Of
     a module that is not short it is the best by estimate.
@@ -138,9 +138,9 @@ def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding,
             worth = program.estimate().device_cycles if fits else memory.peak.total_bytes
             ranks.append((not fits, worth, number))
     if not ranks:
-        return found.best.sharding(module), False
+        return found.best.sharding(module), fitting_text(found.best)
     fails, _, number = min(ranks)
-    return few[number], not fails
+    return few[number], "compiled, none fits; this is nearest" if fails else "fits"
 
 
 def with_sharding(module: Module, sharding: Sharding | None) -> Module:
@@ -189,19 +189,17 @@ def system_of(module: Module, options: Options) -> Any:
     )
 
 
-def front_lines(module: Module, found: "Found", best: Sharding, *, fits: bool) -> list[str]:
+def front_lines(module: Module, found: "Found", best: Sharding, fits: str) -> list[str]:
     """Return the candidates that no other beats as a table, and the best one, for people.
 
-    `fits`: whether that was compiled, and fits.
+    `fits`: whether it does.
     """
-    most = _MOST_ROWS
-    rows = [_HEAD, *(_row(module, each) for each in found.front[:most])]
+    rows = [_HEAD, *(_row(module, each) for each in found.front[:_MOST_ROWS])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD) - 1)]
     lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
-    if len(found.front) > most:
-        lines.append(f"… and {len(found.front) - most} more")
-    said = "fits" if fits else fitting_text(found.best)
-    lines.append(f"best of {found.looked_at} ({said}): {best.flags()}")
+    if len(found.front) > _MOST_ROWS:
+        lines.append(f"… and {len(found.front) - _MOST_ROWS} more")
+    lines.append(f"best of {found.looked_at} ({fits}): {best.flags()}")
     if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
         lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines

@@ -450,8 +450,8 @@ class Options:
             Seconds(),
             ("compile", "run", "estimate", "emit"),
             "Look for a cut, for shardings, or for what fits, for so long at most, compiling "
-            "included, by default for a minute of the processor of a long module; then the best "
-            "so far is taken, and compiled to its end if it was not yet.",
+            "included, by default for half a minute of the processor of a long module; then the "
+            "best so far is taken, and compiled to its end if it was not yet.",
         ),
     ] = None
     seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0

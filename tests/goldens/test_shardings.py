@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hloipu.sharding import front_lines
+from hloipu.sharding import fitting_text, front_lines
 from hloipu_compiler.partition.sharding_search import pricing
 from hloipu_compiler.partition.sharding_search.searching import found_shardings
 from tests.compiler.partition.sharding_search.test_searching import GRAPHS, graph_module, system_of
@@ -27,7 +27,7 @@ def test_a_front_is_what_its_golden_says(
     notes = [line for line in rest if line.startswith(NOTE)]
     module = graph_module(GRAPHS[graph])
     found = found_shardings(module, system_of(module, int(ipus), 1472))
-    now = front_lines(module, found, found.best.sharding(module), fits=False)
+    now = front_lines(module, found, found.best.sharding(module), fitting_text(found.best))
     if pytestconfig.getoption("--update-goldens"):
         golden.write_text("\n".join([head, *notes, *now]) + "\n")
     else:

@@ -40,7 +40,7 @@ class ShardingCandidate:
     stages: int
     """The fewest that have room for its arrays, by estimate, if they share them evenly."""
     alone: Candidate | None
-    """What it costs apart from cuts, where its mesh takes all IPUs."""
+    """What it costs apart from cuts, where its mesh takes all IPUs and the module is long."""
 
 
 def shardings_beside(
@@ -60,7 +60,7 @@ def shardings_beside(
     for count in _counts(system.ipus):
         if current_search().is_over():
             break
-        takes_all = count == system.ipus
+        takes_all = is_long and count == system.ipus
         own = replace(system, ipus=count, counts_code=takes_all)
         try:
             with doing(f"dividing arrays over {count} of {system.ipus} IPUs"):

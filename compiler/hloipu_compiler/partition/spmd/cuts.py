@@ -90,6 +90,12 @@ class Cut:
     monoid: str | None
     """What a reduction or a scatter combines with, where that is an op."""
 
+    def of_op(self, x: Instruction) -> "Cut":
+        """Return the cut of another op that looks alike, with what is known of this one."""
+        other = object.__new__(Cut)
+        vars(other).update(vars(self), x=x)
+        return other
+
     @property
     def first_result(self) -> int:
         """Number of the first array that is a result."""
@@ -139,9 +145,14 @@ class Cut:
                 parts += own  # ranges of a window
         return tuple(sorted(parts))
 
+    @cached_property
+    def kinds(self) -> frozenset[FactorKind]:
+        """The kinds of factors that are divided."""
+        return frozenset(map(self.rule.kind, self.parts))
+
     def has(self, kind: FactorKind) -> bool:
         """Whether a factor of a kind is divided."""
-        return any(self.rule.kind(f) is kind for f in self.parts)
+        return kind in self.kinds
 
     def parts_of(self, *kinds: FactorKind) -> tuple[int, ...]:
         """Return all parts along factors of some kinds."""
@@ -198,7 +209,7 @@ class Cuts:
         cut = self.known.get((look, ends))
         if cut is None:
             cut = self.known[look, ends] = cut_of(module, computation, x, ends, paths)
-        return cut if cut.x is x else replace(cut, x=x)
+        return cut if cut.x is x else cut.of_op(x)
 
     def _look(self, computation: Computation, position: int) -> int:
         """Return the number of what decides how an op may be divided, beside where arrays are."""

@@ -435,6 +435,5 @@ def _says_nothing(x: Instruction) -> bool:
 
 def _handler(cut: Cut) -> Handler:
     """Return what writes an op on blocks."""
-    kinds = {cut.rule.kind(f) for f in cut.parts}
-    named = (_HANDLERS[kind].get(cut.x.opcode) for kind in FactorKind if kind in kinds)
+    named = (_HANDLERS[kind].get(cut.x.opcode) for kind in _HANDLERS if kind in cut.kinds)
     return next((handler for handler in named if handler), local_op)
