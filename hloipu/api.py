@@ -337,9 +337,8 @@ def compile_once(
         with plugins(options):
             finished = continued(begun, clock=phase)
         program = _programmed(module, fingerprint, finished, options)
-        if program.known_memory is not None:
-            with phase("memory"):
-                program = program.with_chosen_forms()
+        with phase("memory"):
+            program = program.with_chosen_forms()
         with phase("proof"):
             prove(program.program, program.machine.chip.tiles_per_ipu)
         return program
