@@ -260,7 +260,7 @@ def compile_verified(
     with `recompute="auto"` with cheap values of stages made again, with code of stages and
     functions weighed, in pipelines with all values made again, or block by block, with
     `shards="auto"` on more IPUs, then with plans of products that take less memory. What fits first
-    is returned.
+    is returned, or what fits with less code of exchanges, if that is faster.
     """
     with without_collection(), _searching(options) as search:
         start = perf_counter()
@@ -337,9 +337,8 @@ def compile_once(
         with plugins(options):
             finished = continued(begun, clock=phase)
         program = _programmed(module, fingerprint, finished, options)
-        if program.known_memory is not None:
-            with phase("memory"):
-                program = program.with_chosen_forms()
+        with phase("memory"):
+            program = program.with_chosen_forms()
         with phase("proof"):
             prove(program.program, program.machine.chip.tiles_per_ipu)
         return program

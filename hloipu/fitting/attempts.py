@@ -78,25 +78,23 @@ class Attempts:
         self._fitting: tuple[CompiledProgram, CompiledProgram] | None = None
         """The fastest program that fits with smaller code of exchanges, as it was and with it."""
 
-    def look_at(self, program: CompiledProgram) -> bool:
-        """Take note of a program that fits with smaller code of exchanges; whether it is as fast.
+        self.is_enough = False
+        """Whether that takes at most a hundredth more cycles than with as much code as it likes."""
 
-        As fast is what takes at most a hundredth more than it did with as much code as it likes.
-        """
+    def look_at(self, program: CompiledProgram) -> None:
+        """Take note of a program if it fits with smaller code of exchanges."""
         with self.phase("memory"):
-            if program.fits:
-                return False
             smaller = program.with_chosen_forms()
-            if not smaller.fits:
-                return False
+            if smaller is program or program.fits or not smaller.fits:
+                return
             cycles = _cycles(smaller)
-            if self._fitting is None or cycles < _cycles(self._fitting[1]):
-                self._fitting = program, smaller
-            fastest = step_charges(
-                program.program, program.machine, program.memory_plan.forms.fastest()
-            )
-            least = estimate(program.program, program.machine, program.assume_trips, fastest)
-            return 100 * cycles <= _MOST_PERCENT * least.spent.total.cycles
+            if self._fitting is not None and cycles >= _cycles(self._fitting[1]):
+                return
+            self._fitting = program, smaller
+            fastest = smaller.forms.fastest()
+            costs = step_charges(program.program, program.machine, fastest)
+            least = estimate(program.program, program.machine, program.assume_trips, costs)
+            self.is_enough = 100 * cycles <= _MOST_PERCENT * least.spent.total.cycles
 
     def fastest(self, program: CompiledProgram) -> CompiledProgram:
         """Return a program, or one that fits with smaller code if that fits alone or is faster."""
@@ -204,12 +202,11 @@ def fitting(
 
     `options`: of the program. Ends with the best so far as the search says.
     """
-    is_enough = search.tried(lambda: attempts.look_at(program))
-    if options.outline == "auto" and not options.passes and not is_enough:
+    search.tried(lambda: attempts.look_at(program))
+    if options.outline == "auto" and not options.passes and not attempts.is_enough:
         outlined = search.tried(lambda: _outlined_if_less(attempts, options, program))
         program, options = outlined or (program, options)
-        is_enough = search.tried(lambda: attempts.look_at(program))
-    if not is_enough:
+    if not attempts.is_enough:
         program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
     program = attempts.fastest(program)
     return search.tried(lambda: attempts.finished(program)) or program

@@ -191,8 +191,9 @@ class CompiledProgram(Compiled):
 
     def with_chosen_forms(self) -> "CompiledProgram":
         """Return it with its exchanges as fast as the memory of their tiles allows."""
-        chosen = _with_chosen_forms(self.memory_plan)
-        if chosen is self.memory_plan:
+        known = self.memory_plan if self.known_memory is not None else None
+        chosen = known and _with_chosen_forms(known)
+        if chosen is known:
             return self
         return replace(self, known_memory=chosen, is_proved=True)
 

@@ -135,7 +135,7 @@ class Forms:
     def fastest(self) -> "Forms":
         """Return the fastest forms, whatever their code takes."""
         changed = copy(self)
-        changed.price = 0
+        changed.price, changed._smaller = 0, MappingProxyType({})
         return changed
 
     def with_smaller(self, smaller: Mapping[Transfer, ExchangeForm]) -> "Forms":

@@ -241,10 +241,11 @@ def _free_bytes(
             changes += ((first, size, classes), (last + 1, -size, classes))
     changes.sort(key=lambda change: change[0], reverse=True)
     live = np.zeros(ipu.classes.count, np.int64)
-    free: dict[int, Numbers] = {}
+    # What ends slots of pipelines has no point of its own, and its messages are not charged.
+    free = {number: ipu.live_bytes.copy() for number in points}
     for first, number in sorted((first, n) for n, ranges in points.items() for first, _ in ranges):
         while changes and changes[-1][0] <= first:
             _, size, classes = changes.pop()
             live[classes] += size
-        free[number] = np.minimum(free.get(number, ipu.live_bytes), ipu.live_bytes - live)
+        free[number] = np.minimum(free[number], ipu.live_bytes - live)
     return free

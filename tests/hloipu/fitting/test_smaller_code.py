@@ -1,0 +1,67 @@
+"""Programs that fit with smaller code of exchanges are the same when read again."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hloipu
+
+SOLVES = "triangular-solve(a, b), left_side=false, lower=true, unit_diagonal=false, transpose_a="
+LOOP = f"""HloModule m
+body {{
+  s = (s32[], f32[140,140], f32[30,140]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  a = f32[140,140] get-tuple-element(s), index=1
+  b = f32[30,140] get-tuple-element(s), index=2
+  one = s32[] constant(1)
+  next = s32[] add(i, one)
+  r = f32[30,140] {SOLVES}NO_TRANSPOSE
+  ROOT t = (s32[], f32[140,140], f32[30,140]) tuple(next, a, r)
+}}
+cond {{
+  s = (s32[], f32[140,140], f32[30,140]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  three = s32[] constant(3)
+  ROOT l = pred[] compare(i, three), direction=LT
+}}
+ENTRY e {{
+  a = f32[140,140] parameter(0)
+  b = f32[30,140] parameter(1)
+  zero = s32[] constant(0)
+  s = (s32[], f32[140,140], f32[30,140]) tuple(zero, a, b)
+  w = (s32[], f32[140,140], f32[30,140]) while(s), condition=cond, body=body
+  ROOT r = f32[30,140] get-tuple-element(w), index=2
+}}
+"""
+ALONE = f"""HloModule m
+ENTRY e {{
+  a = f32[140,140] parameter(0)
+  b = f32[30,140] parameter(1)
+  ROOT r = f32[30,140] {SOLVES}NO_TRANSPOSE
+}}
+"""
+"""Which takes 12,380 bytes of code."""
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "sizes"),
+    [(LOOP, "bytes_per_tile", (65_536, 64_400)), (ALONE, "executable_bytes", (65_536, 12_000))],
+)
+def test_code_gives_way_where_memory_lacks(
+    text: str, name: str, sizes: tuple[int, int], tmp_path: Path
+) -> None:
+    ample, scarce = (
+        hloipu.compile(text, target="tiny", cache=False, set={f"memory.{name}": size})
+        for size in sizes
+    )
+    assert ample.program == scarce.program
+    assert ample.fits
+    assert scarce.fits
+    before, after = (x.estimate().spent.total.cycles for x in (ample, scarce))
+    assert before < after < 1.01 * before
+    scarce.save(tmp_path / "scarce.hloipu")
+    again = hloipu.load(tmp_path / "scarce.hloipu")
+    assert again.fits
+    assert again.estimate() == scarce.estimate()
+    assert np.array_equal(again.memory_plan.addresses, scarce.memory_plan.addresses)
