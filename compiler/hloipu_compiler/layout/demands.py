@@ -325,12 +325,12 @@ def region_demands(
         usual = mapping_of(
             space, ELEMENT_TYPES[tensor.element_type].bits, machine.chip.tiles_per_ipu
         )
-        best = None
+        if rows is not None and 2 * rows[0].tiles.count < usual.tiles.count:
+            rows = None
+        best = rows and (rows[0], effort.sums * rows[1])
         if source.parameter_number >= 0:
             beside = (usual,) if rows is None else (usual, rows[0])
             best = _even_grid(machine, tensor, dimensions, effort, beside, code_price)
-        elif rows is not None and 2 * rows[0].tiles.count >= usual.tiles.count:
-            best = rows[0], effort.sums * rows[1]
         if best is not None:
             yield position, Demand(best[0], best[0], 1, instruction.name, best[1])
 
