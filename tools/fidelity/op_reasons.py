@@ -17,9 +17,9 @@ _WIDE = (
     "computes on f16."
 )
 _GRID = (
-    "A grid cuts each dimension into equal blocks: 16 x 4 x 2 x 8 parts, the largest of 3,360 "
-    "elements where 2,181 would be even. The most even grids leave all channels in each part, so "
-    "that norms exchange more partial sums than they save, and next ops move what lies otherwise."
+    "What only elementwise ops read is spread as any value, one dimension after the other: 16 x 4 "
+    "x 2 x 8 parts, the largest of 3,360 elements where 2,181 would be even. Even grids are for "
+    "what regions reduce: others would move to and fro between neighbours' grids."
 )
 _GIVEN = "A parameter lies as it does for any reader; results are made where their reader is."
 _BITS = (

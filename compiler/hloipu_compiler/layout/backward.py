@@ -1,9 +1,8 @@
 """Backward pass of layout: propagates each user's demand to its operands."""
 
-from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingType
+from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
 
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
@@ -14,7 +13,7 @@ from hloipu_compiler.layout.demands import (
     all_but,
     demands_of_dot,
     placed_dot,
-    reduction_preference,
+    region_demands,
     row_demand,
     tensor_of,
 )
@@ -29,7 +28,6 @@ from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
-from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
@@ -322,59 +320,3 @@ def _seen_before(
         fitting = _fitting(demand.born, source, cut)
         return None if fitting is None else demand._replace(born=fitting, need=fitting)
     return None
-
-
-class _Reduced(NamedTuple):
-    space: tuple[int, ...]
-    dimensions: tuple[int, ...]
-
-
-def region_demands(
-    machine: Machine,
-    module: Module,
-    computation: Computation,
-    instruction: Instruction,
-    code_price: CodePrice = NO_CODE_PRICE,
-) -> Iterator[tuple[int, Demand]]:
-    """Yield positions of a fusion's operands, with the demand on each.
-
-    Without it each reduction has partial results to bring together. Where rows are so few that most
-    tiles would have none, the elementwise ops among them would rather be spread.
-    """
-    reductions = list(_reductions(module, module.computation[instruction.attributes.called[0]]))
-    if not reductions:
-        return
-    space, dimensions = reductions[0]
-    for position in dict.fromkeys(instruction.operands):
-        source = computation.instructions[position]
-        if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
-            continue
-        tensor = tensor_of(source)
-        if 0 in space:
-            preference = None
-        else:
-            preference = reduction_preference(machine, tensor, dimensions, code_price)
-        bits = ELEMENT_TYPES[tensor.element_type].bits
-        usual = mapping_of(space, bits, machine.chip.tiles_per_ipu)
-        if preference is not None and 2 * preference[0].tiles.count >= usual.tiles.count:
-            yield (
-                position,
-                Demand(
-                    preference[0],
-                    preference[0],
-                    1,
-                    instruction.name,
-                    len(reductions) * preference[1],
-                ),
-            )
-
-
-def _reductions(module: Module, computation: Computation) -> Iterator[_Reduced]:
-    """Yield what is reduced in a fusion, and in fusions within it."""
-    for instruction in computation.instructions:
-        if instruction.opcode == "fusion":
-            yield from _reductions(module, module.computation[instruction.attributes.called[0]])
-        elif instruction.opcode == "reduce":
-            source = computation.instructions[instruction.operands[0]].shape
-            if isinstance(source, ArrayShape):
-                yield _Reduced(source.dimensions, instruction.attributes.integers("dimensions"))

@@ -1,12 +1,13 @@
 """Demands of ops on where their operands lie: dots, reductions, and ops along whole dimensions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
-from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.planners.dot_grids import COLUMNS, ROWS
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
@@ -22,12 +23,21 @@ from hloipu_compiler.planners.placing import (
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
-from hloipu_compiler.planners.spreading import spread_over_copies, worth_sharing
+from hloipu_compiler.planners.spreading import even_grids, spread_over_copies, worth_sharing
 from hloipu_compiler.planners.stages import PlacedOperand, staged
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.reduce import Reduce
-from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
+from hloipu_runtime.costs.computing import codelet_work
+from hloipu_runtime.costs.exchange_price import (
+    NO_CODE_PRICE,
+    CodePrice,
+    arriving,
+    exchange_price,
+)
+from hloipu_runtime.costs.traffic import WORD_BYTES
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
@@ -274,3 +284,150 @@ def reduction_preference(
         if saved > 0 and stage.held_bytes <= budget_bytes and (best is None or saved > best[1]):
             best = need, saved
     return best
+
+
+class _Effort(NamedTuple):
+    """What the ops of a region do with one array's elements."""
+
+    rounds: int = 0
+    """Reductions that follow from each other."""
+    sums: int = 0
+    """All reductions."""
+    ops: int = 0
+    """Ops on all elements."""
+
+
+def region_demands(
+    machine: Machine,
+    module: Module,
+    computation: Computation,
+    instruction: Instruction,
+    code_price: CodePrice = NO_CODE_PRICE,
+) -> Iterator[tuple[int, Demand]]:
+    """Yield positions of a fusion's operands, with the demand on each.
+
+    With rows whole on a tile no partial results are to be brought together. Where rows are few, or
+    do not go into the tiles evenly, other grids leave less on the fullest tile: parameters, which
+    no op makes elsewhere, lie so where that costs less.
+    """
+    called = module.computation[instruction.attributes.called[0]]
+    reduced = _reduced(module, called)
+    if reduced is None or 0 in reduced[0]:
+        return
+    space, dimensions = reduced
+    effort = _effort(module, called, space)
+    for position in dict.fromkeys(instruction.operands):
+        source = computation.instructions[position]
+        if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
+            continue
+        tensor = tensor_of(source)
+        rows = reduction_preference(machine, tensor, dimensions, code_price)
+        usual = mapping_of(
+            space, ELEMENT_TYPES[tensor.element_type].bits, machine.chip.tiles_per_ipu
+        )
+        if rows is not None and 2 * rows[0].tiles.count < usual.tiles.count:
+            rows = None
+        best = rows and (rows[0], effort.sums * rows[1])
+        if source.parameter_number >= 0:
+            beside = (usual,) if rows is None else (usual, rows[0])
+            best = _even_grid(machine, tensor, dimensions, effort, beside, code_price)
+        if best is not None:
+            yield position, Demand(best[0], best[0], 1, instruction.name, best[1])
+
+
+def _reduced(module: Module, computation: Computation) -> tuple[Sizes, tuple[int, ...]] | None:
+    """Return the sizes and the dimensions of the first array that a fusion reduces."""
+    for instruction in computation.instructions:
+        if instruction.opcode == "fusion":
+            inner = _reduced(module, module.computation[instruction.attributes.called[0]])
+            if inner is not None:
+                return inner
+        elif instruction.opcode == "reduce":
+            source = computation.instructions[instruction.operands[0]].shape
+            if isinstance(source, ArrayShape):
+                return source.dimensions, instruction.attributes.integers("dimensions")
+    return None
+
+
+def _effort(module: Module, computation: Computation, space: Sizes) -> _Effort:
+    depth: list[int] = []
+    sums = ops = 0
+    for instruction in computation.instructions:
+        rounds = max((depth[x] for x in instruction.operands), default=0)
+        opcode, shape = instruction.opcode, instruction.shape
+        if opcode == "fusion":
+            callee = module.computation[instruction.attributes.called[0]]
+            inner = _effort(module, callee, space)
+            rounds, sums, ops = rounds + inner.rounds, sums + inner.sums, ops + inner.ops
+        elif opcode == "reduce":
+            rounds, sums = rounds + 1, sums + 1
+        elif opcode not in ("parameter", "broadcast", "constant", "tuple"):
+            ops += isinstance(shape, ArrayShape) and shape.dimensions == space
+        depth.append(rounds)
+    return _Effort(max(depth, default=0), sums, ops)
+
+
+_MOST_OPS = 64
+"""Of a region, in its price."""
+
+
+@lru_cache(1 << 10)
+def _even_grid(
+    machine: Machine,
+    tensor: Tensor,
+    dimensions: tuple[int, ...],
+    effort: _Effort,
+    beside: tuple[Mapping, ...],
+    code_price: CodePrice,
+) -> tuple[Mapping, int] | None:
+    """Return where a region's array lies best, and what the worst grid would cost more.
+
+    Looked at are those of `beside`, the first of which needs no demand (None: where that one is
+    best), and even grids, which have to save more than one more exchange takes. Work counts as that
+    of one vertex and of all sums, exchanges as often as sums wait for each other.
+    """
+    kind, shape = tensor
+    bits = ELEMENT_TYPES[kind].bits
+    tiles = machine.chip.tiles_per_ipu
+    every = range(len(shape))
+    kept = tuple(d for d in every if d not in dimensions)
+    grids = [
+        Mapping(placement.tiles, placement.spans([Index(d) for d in every], shape))
+        for grain in (1, max(1, GRAIN_BYTES * 8 // bits))
+        for placement in even_grids(shape, tiles, grain)
+    ]
+    number = kind if ELEMENT_TYPES[kind].is_float else "s32"
+    count = max(1, min(effort.ops, _MOST_OPS))
+    nodes = tuple(Node("add", (1 + n if n else 0, 1), number, ()) for n in range(count))
+    vertex = Elementwise(
+        Expression((number, number), nodes, (1 + count,)),
+        (tuple(every), kept),
+        len(shape),
+    )
+
+    def price(mapping: Mapping) -> int:
+        plan = reduction_plan(
+            machine,
+            Reduce(dimensions, "add", None, (kind,)),
+            (kind,),
+            (partial_type(kind),),
+            shape,
+            mapping,
+            machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100,
+            code_price,
+        )
+        sizes = tuple(min(x.size, n) for x, n in zip(mapping.spans, shape, strict=True))
+        part, row = Tensor(number, sizes), Tensor(number, tuple(sizes[d] for d in kept))
+        work = codelet_work(vertex, machine, (part, row), (part,)).cycles
+        moving = plan.cycles.total - plan.cycles.compute
+        return work + effort.sums * plan.cycles.compute + effort.rounds * moving
+
+    prices = {mapping: price(mapping) for mapping in (*beside, *grids)}
+    best = min(prices, key=lambda mapping: prices[mapping])
+    before = min(beside, key=lambda mapping: prices[mapping])
+    if (
+        prices[before] - prices[best]
+        <= exchange_price(machine, [arriving(machine, WORD_BYTES)]).cycles
+    ):
+        best = before
+    return None if best == beside[0] else (best, max(prices.values()) - prices[best])

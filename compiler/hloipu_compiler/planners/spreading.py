@@ -138,7 +138,7 @@ def more_even(
     moving = exchange_price(machine, [arriving(machine, -(-moved // (8 * tiles)))]).cycles
     if before <= _WORTH * moving:
         return None
-    grids = _even_grids(sizes, tiles)
+    grids = even_grids(sizes, tiles)
     even = min(
         grids, key=lambda x: _work(machine, codelet, indexing, operands, results, x), default=None
     )
@@ -152,26 +152,33 @@ _EVEN_GRIDS = 8
 
 
 @lru_cache(1 << 10)
-def _even_grids(sizes: Sizes, tiles: int) -> tuple[Placement, ...]:
-    """Return the grids whose largest parts are smallest, the first dimensions cut most."""
+def even_grids(sizes: Sizes, tiles: int, grain: int = 1) -> tuple[Placement, ...]:
+    """Return the grids whose largest parts are smallest, the first dimensions cut most.
+
+    Blocks of the last dimension are multiples of `grain`.
+    """
     labels = [n for n, size in enumerate(sizes) if size > 1]
     if not labels:
         return ()
-    blocks = np.meshgrid(*(_some_blocks(sizes[n], tiles) for n in labels), indexing="ij")
+    grains = [grain if n + 1 == len(sizes) else 1 for n in labels]
+    some = (_some_blocks(sizes[n], tiles, each) for n, each in zip(labels, grains, strict=True))
+    blocks = np.meshgrid(*some, indexing="ij")
     counts = [-(-sizes[n] // x) for n, x in zip(labels, blocks, strict=True)]
     load = np.prod(blocks, axis=0, dtype=np.float64)
     load[np.prod(counts, axis=0) > tiles] = np.inf
     order = np.argsort(load, axis=None, kind="stable")[:_EVEN_GRIDS]
     return tuple(
-        grid([(n, int(x.flat[at]), 1) for n, x in zip(labels, counts, strict=True)], sizes)
+        grid(
+            [(n, int(x.flat[at]), g) for n, x, g in zip(labels, counts, grains, strict=True)], sizes
+        )
         for at in order
         if np.isfinite(load.flat[at])
     )
 
 
-def _some_blocks(size: int, tiles: int) -> NDArray[np.int64]:
+def _some_blocks(size: int, tiles: int, grain: int) -> NDArray[np.int64]:
     parts = range(1, min(size, tiles) + 1)
-    blocks = sorted({-(-size // n) for n in parts})
+    blocks = sorted({-(-size // (n * grain)) * grain for n in parts})
     if len(blocks) > _MOST_BLOCKS:
         step = -(-len(blocks) // _MOST_BLOCKS)
         blocks = sorted({*blocks[: _MOST_BLOCKS // 2], *blocks[::step], blocks[-1]})

@@ -92,6 +92,8 @@ class _Item:
     definitions: tuple[Definition, ...] = ()
     loads: list["_Loads"] = field(default_factory=list)
     """One for each IPU."""
+    priced: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By step: how often that had changed when it was priced, and the cycles with the item."""
 
 
 class _Loads(NamedTuple):
@@ -113,6 +115,8 @@ class _Place:
     sync_cycles: int
     count: int = 0
     """Of its items."""
+    changes: int = 0
+    """How often an item came or went."""
     amounts: dict[int, Numbers] = field(default_factory=dict)
     """By IPU: of each tile a column, as those of its items."""
     slowest: dict[int, Parts] = field(default_factory=dict)
@@ -277,6 +281,7 @@ class _Level:
         place = self.places[step]
         place.slowest |= self._slowest_with(place, item)
         place.count += 1
+        place.changes += 1
         for ipu, first, end, amounts in item.loads:
             place.amounts[ipu][:, first:end] += amounts
 
@@ -284,6 +289,7 @@ class _Level:
         place = self.places[item.step]
         place.slowest |= self._slowest_without(place, item)
         place.count -= 1
+        place.changes += 1
         for ipu, first, end, amounts in item.loads:
             place.amounts[ipu][:, first:end] -= amounts
 
@@ -355,15 +361,13 @@ class _Level:
         if len(choices) < 2:
             return
         here = self.places[item.step]
-        rest = here.cycles(here.count - 1, self._slowest_without(here, item))
-        saved = here.cycles(here.count, {}) - rest
+        saved = here.cycles(here.count, {}) - self._priced(item, item.step)
         sign = -1 if is_late else 1
         options = []
         for number in choices:
             place = self.places[number]
             if number != item.step and place.count:
-                then = place.cycles(place.count + 1, self._slowest_with(place, item))
-                change = then - place.cycles(place.count, {}) - saved
+                change = self._priced(item, number) - place.cycles(place.count, {}) - saved
                 options.append((0 if 0 < change <= may_cost else change, sign * number))
         for option in sorted(options):
             if option > (0, sign * item.step):
@@ -372,6 +376,18 @@ class _Level:
                 self._take(item)
                 self._put(item, sign * option[1])
                 return
+
+    def _priced(self, item: _Item, number: int) -> int:
+        """Return the cycles of a step with an item, or of its own one without it."""
+        place = self.places[number]
+        known = item.priced.get(number)
+        if known is None or known[0] != place.changes:
+            if number == item.step:
+                cycles = place.cycles(place.count - 1, self._slowest_without(place, item))
+            else:
+                cycles = place.cycles(place.count + 1, self._slowest_with(place, item))
+            known = item.priced[number] = place.changes, cycles
+        return known[1]
 
     # --- memory
 

@@ -1,9 +1,11 @@
 """What fusions that reduce wish: rows whole where there are enough of them."""
 
+from math import prod
+
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.layout.backward import region_demands
+from hloipu_compiler.layout.demands import region_demands
 from hloipu_runtime.machine.load import load_machine
 
 GC200 = load_machine("gc200")
@@ -47,3 +49,44 @@ def test_rows_are_wished_whole_where_they_are_many(rows: int, columns: int, coun
         assert preference.born.spans[0].axis >= 0
         assert preference.born.spans[1].axis < 0
         assert preference.user == "f"
+
+
+CHANNELS = """HloModule m
+
+s {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+
+norm {
+  x = f32[16,56,56,64] parameter(0)
+  zero = f32[] constant(0)
+  sum = f32[64] reduce(x, zero), dimensions={0,1,2}, to_apply=s
+  wide = f32[16,56,56,64] broadcast(sum), dimensions={3}
+  ROOT y = f32[16,56,56,64] divide(x, wide)
+}
+
+ENTRY e {
+  before = f32[16,56,56,64] parameter(0)
+  x = f32[16,56,56,64] OP(before)
+  ROOT f = f32[16,56,56,64] fusion(x), kind=kInput, calls=norm
+}
+"""
+
+
+@pytest.mark.parametrize(("opcode", "count"), [("parameter", 1), ("negate", 0)])
+def test_parameters_of_few_rows_are_wished_on_even_grids(opcode: str, count: int) -> None:
+    """Sixty-four sums of arrays that the usual grid leaves 1.5 times the mean of on a tile."""
+    text = CHANNELS.replace("OP(before)", "negate(before)")
+    if opcode == "parameter":
+        text = text.replace("fusion(x)", "fusion(before)")
+    module = parse(text)
+    root = module.entry.instructions[module.entry.root]
+    preferences = list(region_demands(GC200, module, module.entry, root))
+    assert len(preferences) == count
+    shape = (16, 56, 56, 64)
+    for _, preference in preferences:
+        spans = preference.born.spans
+        largest = prod(min(span.size, n) for span, n in zip(spans, shape, strict=True))
+        assert 1.15 * prod(shape) / GC200.chip.tiles_per_ipu > largest
