@@ -281,7 +281,8 @@ def _leaner(
         return program
     least, asked = smaller
     attempt = replace(attempt, options=asked, rooms=rooms)
-    return _with_smaller_products(attempts, attempt, least, search, program).best
+    before = planned._replace(may_spare=True)
+    return _with_smaller_products(attempts, attempt, least, search, before).best
 
 
 def _with_smaller_products(
