@@ -24,6 +24,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.on_demand import says_anything, side_by_side
+from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Pipeline
@@ -313,11 +314,20 @@ def _with_passes(current: Compilation) -> Compilation:
         rest = back
     if outlines or makes_again:
         # Weights' gradients, which texts often have last, else keep values of all layers alive.
-        module, plan = OrderForMemory(only_frees=True).run(module, plan)
-    if makes_again:
-        # Before blocks become functions, which would hand out the values to keep.
-        again = RecomputeCheap(least_gap=_LEAST_GAP) if outlines else RecomputeCheap()
-        module, plan = again.run(module, plan)
+        passes: list[Pass] = [OrderForMemory(only_frees=True)]
+        if makes_again:
+            # Before blocks become functions, which would hand out the values to keep.
+            passes.append(RecomputeCheap(least_gap=_LEAST_GAP) if outlines else RecomputeCheap())
+        module, plan = BEFORE_BLOCKS_MEMO.of(
+            (
+                Same(module),
+                Same(current.plan),
+                Same(current.pipelining),
+                current.request.pipelining.offload_accumulators,
+                *passes,
+            ),
+            partial(_in_turn, passes, module, plan),
+        )
     if outlines:
         from hloipu_compiler.passes.outline_blocks import FINE_BLOCKS, OutlineBlocks
 
@@ -333,6 +343,16 @@ def _with_passes(current: Compilation) -> Compilation:
     plan = placed(module, plan, plan.ipus, current.state)  # what passes made has no IPU yet
     cut = current.pipelining and spread(module, plan, current.pipelining)
     return replace(current, module=module, plan=plan, pipelining=cut)
+
+
+BEFORE_BLOCKS_MEMO: "Memo[tuple[Module, Plan]]" = Memo(1)
+"""Modules before blocks become functions, however fine these are."""
+
+
+def _in_turn(passes: Iterable[Pass], module: Module, plan: Plan) -> tuple[Module, Plan]:
+    for each in passes:
+        module, plan = each.run(module, plan)
+    return module, plan
 
 
 def _ipus_of_calls(current: Compilation) -> Mapping[str, int]:

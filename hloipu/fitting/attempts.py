@@ -257,8 +257,8 @@ def _leaner(
             )
         if lighter is not None and lighter is not planned.least:
             attempt = weighing
-            planned = _with_smaller_products(attempts, attempt, lighter, search, planned.best)
-    program, least, rooms = planned
+            planned = _with_smaller_products(attempts, attempt, lighter, search, planned)
+    program, least, rooms, _ = planned
     with phase("memory"):
         if program.fits:
             return program
@@ -278,7 +278,8 @@ def _leaner(
         return program
     least, asked = smaller
     attempt = replace(attempt, options=asked, rooms=rooms)
-    return _with_smaller_products(attempts, attempt, least, search, program).best
+    before = planned._replace(may_spare=True)
+    return _with_smaller_products(attempts, attempt, least, search, before).best
 
 
 def _with_smaller_products(
@@ -286,14 +287,18 @@ def _with_smaller_products(
     attempt: Attempt,
     program: CompiledProgram,
     search: Search,
-    best: CompiledProgram | None = None,
+    before: WithRooms | None = None,
 ) -> WithRooms:
+    """Return what comes of an attempt; `before`: what came of the module's attempt before."""
+    begin = WithRooms(program, program, attempt.rooms)
+    if before is not None:
+        begin = begin._replace(best=before.best, may_spare=before.may_spare)
     with doing("planning products smaller"):
         planned = search.tried(
             lambda: with_smaller_products(
-                WithRooms(best or program, program, attempt.rooms),
+                begin,
                 attempts.phase,
                 lambda rooms: attempts.program(replace(attempt, rooms=rooms)),
             )
         )
-    return planned or WithRooms(best or program, program, attempt.rooms)
+    return planned or begin

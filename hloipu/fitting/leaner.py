@@ -60,6 +60,8 @@ class WithRooms(NamedTuple):
     """The one that lacks least, ..."""
     rooms: "Rooms"
     """... and what its products could take."""
+    may_spare: bool = True
+    """Whether smaller ones may spare more than the code of their pieces takes."""
 
 
 def surely_lacks_memory(begun: Compilation) -> bool:
@@ -174,8 +176,10 @@ def with_smaller_products(
     """
     from hloipu_compiler.planners.product_room import product_rooms
 
-    best, least, least_rooms = begin
+    best, least, least_rooms, may_spare = begin
     best = _better(best, least)
+    if not may_spare:
+        return begin._replace(best=best)
     program, rooms, most_spared = least, least_rooms, 0
     for left in reversed(range(_ROOM_TRIES)):
         before = lacking_bytes(program)
@@ -195,13 +199,13 @@ def with_smaller_products(
             best = _better(best, program)
         most_spared = max(most_spared, before - lacking)
         if left == _ROOM_TRIES - 1:
-            # It says whether products spare more than the code of their pieces takes.
             is_large = len(program.program.variables) > _MANY_VARIABLES
             if is_large and _lacking_in_all(program) >= _lacking_in_all(begin.least):
+                may_spare = False
                 break
         elif most_spared * left < lacking:
             break  # as much each time would not be enough
-    return WithRooms(best, least, least_rooms)
+    return WithRooms(best, least, least_rooms, may_spare)
 
 
 def _better(best: CompiledProgram, other: CompiledProgram) -> CompiledProgram:

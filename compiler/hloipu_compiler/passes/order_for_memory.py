@@ -248,8 +248,7 @@ class _Moves:
         """Among those at one place, before `old`."""
         self._buffers = buffers
         self._readers = _readers(buffers)
-        self._read: dict[tuple[int, ...], dict[int, list[int]]] = {}
-        """Of each group that was asked for: see `_others`."""
+        self._read = OTHERS_MEMO.of(Same(buffers), dict)
 
     def bytes_made(self, group: tuple[int, ...]) -> int:
         """Return the bytes that instructions make, and that stay for others or the end."""
@@ -386,6 +385,10 @@ def _readers(buffers: Buffers) -> list[list[int]]:
 
 READERS_MEMO: "Memo[list[list[int]]]" = Memo(1)
 """Of the computation at hand, of which several orders are tried."""
+
+
+OTHERS_MEMO: "Memo[dict[tuple[int, ...], dict[int, list[int]]]]" = Memo(1)
+"""What `_Moves._others` returned for groups of instructions of the computation at hand."""
 
 
 def reordered(computation: Computation, order: Sequence[int]) -> Computation:

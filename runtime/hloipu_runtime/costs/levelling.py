@@ -363,18 +363,21 @@ class _Level:
         here = self.places[item.step]
         saved = here.cycles(here.count, {}) - self._priced(item, item.step)
         sign = -1 if is_late else 1
-        options = []
-        for number in choices:
+        dearer = []
+        for number in reversed(choices) if is_late else choices:
+            if not saved and sign * number > sign * item.step:
+                return  # from here on none is better than its own
             place = self.places[number]
-            if number != item.step and place.count:
-                change = self._priced(item, number) - place.cycles(place.count, {}) - saved
-                options.append((0 if 0 < change <= may_cost else change, sign * number))
-        for option in sorted(options):
-            if option > (0, sign * item.step):
+            if number == item.step or not place.count:
+                continue
+            added = self._priced(item, number) - place.cycles(place.count, {})
+            change = 0 if 0 < added - saved <= may_cost else added - saved
+            if change > -saved:
+                dearer.append((change, sign * number))
+            elif self._moved(item, number):  # no step takes less for it
                 return
-            if self._lives_on(item, sign * option[1]):
-                self._take(item)
-                self._put(item, sign * option[1])
+        for option in sorted(dearer):
+            if option > (0, sign * item.step) or self._moved(item, sign * option[1]):
                 return
 
     def _priced(self, item: _Item, number: int) -> int:
@@ -388,6 +391,14 @@ class _Level:
                 cycles = place.cycles(place.count + 1, self._slowest_with(place, item))
             known = item.priced[number] = place.changes, cycles
         return known[1]
+
+    def _moved(self, item: _Item, step: int) -> bool:
+        """Move an item to a step, unless there is no room."""
+        if not self._lives_on(item, step):
+            return False
+        self._take(item)
+        self._put(item, step)
+        return True
 
     # --- memory
 

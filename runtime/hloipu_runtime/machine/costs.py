@@ -128,16 +128,27 @@ class _Data(NamedTuple):
     is_sent: bool | NDArray[np.bool_]
 
 
-def _data(machine: Machine, traffic: TileTraffic) -> _Data:
+def _cycles_each(
+    machine: Machine, traffic: TileTraffic
+) -> tuple[Amount, Amount, Amount, Amount, Amount]:
+    """Return the cycles of what is sent and received, of the same at the paired rate, of controls.
+
+    As `over`, without a call each: planners ask this most often of all.
+    """
     rates = machine.exchange
     sent, received, paired_sent, paired_received, fragments = traffic
     paired_rate = rates.paired_receive_bytes_per_cycle
-    # As `over`, without a call each: planners ask this most often of all.
-    send = -(-sent // rates.send_bytes_per_cycle)
-    receive = -(-received // rates.receive_bytes_per_cycle)
-    paired_send = -(-paired_sent // paired_rate)
-    paired_receive = -(-paired_received // paired_rate)
-    controls = fragments * rates.control_cycles_per_fragment
+    return (
+        -(-sent // rates.send_bytes_per_cycle),
+        -(-received // rates.receive_bytes_per_cycle),
+        -(-paired_sent // paired_rate),
+        -(-paired_received // paired_rate),
+        fragments * rates.control_cycles_per_fragment,
+    )
+
+
+def _data(machine: Machine, traffic: TileTraffic) -> _Data:
+    send, receive, paired_send, paired_receive, controls = _cycles_each(machine, traffic)
     is_sent = send + paired_send > receive + paired_receive
     if isinstance(is_sent, np.ndarray):
         alone: Amount = np.where(is_sent, send, receive)
@@ -155,8 +166,10 @@ def exchange_cycles(machine: Machine, traffic: TileTraffic) -> Amount:
     fragment and the way of the first word (osmarks/ipu-stack:
     docs/EXCHANGE_INSTRUCTION_REFERENCE.md), which together make the smallest exchange.
     """
-    alone, paired, controls, _ = _data(machine, traffic)
-    rates, data = machine.exchange, alone + paired
+    send, receive, paired_send, paired_receive, controls = _cycles_each(machine, traffic)
+    sent, received, rates = send + paired_send, receive + paired_receive, machine.exchange
+    is_array = isinstance(sent, np.ndarray) or isinstance(received, np.ndarray)
+    data = np.maximum(sent, received) if is_array else max(sent, received)
     return (rates.setup_cycles + rates.route_cycles + controls + data) * (data > 0)
 
 
