@@ -237,7 +237,7 @@ def _leaner(
     with phase("memory"):
         if program.fits:
             return program
-    attempt = Attempt(options)
+    attempt, first = Attempt(options), program
     planned = _with_smaller_products(attempts, attempt, program, search)
     makes_again = options.recompute == "auto" and not options.passes
     if makes_again and not planned.best.fits and may_make_again(planned.least):
@@ -248,16 +248,19 @@ def _leaner(
             others = _with_smaller_products(attempts, cheap, again, search)
             with phase("memory"):
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
-                    attempt, planned = cheap, others
+                    attempt, planned, first = cheap, others, again
     if not planned.best.fits:
-        weighing = replace(attempt, weighs_code=True, rooms=planned.rooms)
+        weighing = Attempt(attempt.options, weighs_code=True)
         with doing("weighing the code of stages and functions"):
             lighter = search.tried(
-                lambda: with_code_weighed(planned.least, phase, lambda: attempts.program(weighing))
+                lambda: with_code_weighed(first, phase, lambda: attempts.program(weighing))
             )
-        if lighter is not None and lighter is not planned.least:
-            attempt = weighing
-            planned = _with_smaller_products(attempts, attempt, lighter, search, planned)
+        if lighter is not None and lighter is not first:
+            # What products had to do without was the code's: they are planned anew.
+            others = _with_smaller_products(attempts, weighing, lighter, search, planned)
+            with phase("memory"):
+                if lacking_bytes(others.least) < lacking_bytes(planned.least):
+                    attempt, planned = weighing, others
     program, least, rooms, _ = planned
     with phase("memory"):
         if program.fits:

@@ -56,9 +56,10 @@ def place(
         needed = int((addresses + above).max())
         if tries == 1 or needed < need:
             best, need = addresses, needed
-        effort = DECISIVE if least <= most < need else 1
-        limit = effort * min(TRIES, MOST_PLACED // len(requests))
-        if tries >= limit or 100 * need <= (100 + GOOD_PERCENT) * least:
+        is_decisive = least <= most < need
+        limit = (DECISIVE if is_decisive else 1) * min(TRIES, MOST_PLACED // len(requests))
+        is_good = 100 * need <= (100 + GOOD_PERCENT) * least and not is_decisive
+        if tries >= limit or is_good:
             break
     return Placement(best.tolist(), _extent(requests, best, classes))
 

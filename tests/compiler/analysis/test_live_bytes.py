@@ -53,6 +53,28 @@ def test_constants_and_broadcasts_take_nothing() -> None:
     assert entry_bytes(parsed(text)) == [KIB] * 4
 
 
+def test_an_element_taken_late_keeps_no_other() -> None:
+    text = """f {
+      x = f32[256] parameter(0)
+      y = f32[256] negate(x)
+      z = f32[] constant(1)
+      ROOT t = (f32[256], f32[]) tuple(y, z)
+    }
+
+    ENTRY e {
+      a = f32[256] parameter(0)
+      r = (f32[256], f32[]) call(a), to_apply=f
+      large = f32[256] get-tuple-element(r), index=0
+      part = f32[1] slice(large), slice={[0:1]}
+      other = f32[1] negate(part)
+      small = f32[] get-tuple-element(r), index=1
+      ROOT t = (f32[1], f32[]) tuple(other, small)
+    }
+    """
+    *_, part, other, small, root = entry_bytes(parsed(text))
+    assert (part, other, small, root) == (KIB + 8, 8, 8, 8)
+
+
 LOOP = """c {
   s = (s32[], f32[256], f32[256]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
