@@ -320,12 +320,16 @@ def compile_settled(module: Module, options: Options) -> CompiledProgram:
 def compile_as_asked(module: Module, options: Options) -> CompiledProgram | None:
     """Compile as the command does with these options, but nothing else where that does not fit.
 
-    None where a cut is looked for, and none that was compiled fits.
+    None where a cut is looked for, and none that was compiled fits. What fits with less code of
+    exchanges alone is compiled as the command does, which looks for what is faster.
     """
     settled = settled_options(module, None, options)
     if settled.choice is not None:
         return settled.program
-    return compile_once(module, settled.options)
+    program = compile_once(module, settled.options)
+    if program.fits and program.memory_plan.forms.are_smaller:
+        return compile_verified(module, settled.options)
+    return program
 
 
 def compile_once(

@@ -138,6 +138,11 @@ class Forms:
         changed.price, changed._smaller = 0, MappingProxyType({})
         return changed
 
+    @property
+    def are_smaller(self) -> bool:
+        """Whether some have less code than they would have at their price."""
+        return bool(self._smaller)
+
     def with_smaller(self, smaller: Mapping[Transfer, ExchangeForm]) -> "Forms":
         """Return the same forms but for some transfers."""
         changed = copy(self)
