@@ -56,7 +56,7 @@ MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
         lambda: text_of(descent, [SQUARE] * 2, MANY, MANY, donate=(0,)), 65536, "--micro-batches",
     ),
     "layers": (lambda: text_of(layers, [SQUARE] * 6, BATCH), 10240, "does not exist"),
-    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 81920, "needs 8"),
+    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 83968, "needs 8"),
     "a product": (
         lambda: text_of(jnp.matmul, floats(128, 256), floats(256, 16)), 24576, "batch of the model",
     ),
