@@ -38,7 +38,9 @@ def prepare_transfer(
     into = _selector(targets, lead, destination.merged.shape)
     here: Array = source.whole() if source.value is None or source.moving is None else source.value
     taken = _taken(_viewed(here, transfer.view), origins)
-    if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, here):
+    # A value whose parts overlap is put together anew for each run.
+    memory = source.merged if source.value is None else source.value
+    if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, memory):
         return _copy(destination.merged[(*into, ...)], taken, source, destination)
 
     def run() -> None:

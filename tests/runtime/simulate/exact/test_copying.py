@@ -103,6 +103,16 @@ def test_parts_that_overlap_all_receive() -> None:
     np.testing.assert_array_equal(target.whole(), source.whole())
 
 
+def test_overlapping_parts_are_read_anew_in_each_run() -> None:
+    source = filled(Mapping(Tiles((3,), (1,)), (Span(0, 2, 0, 3), whole(7))), SHAPE)
+    target = memory(ROWS)
+    copy = prepare_transfer(PLAIN, source, target, "here")
+    for value in (source.whole() + 1, source.whole() + 2):
+        scatter_whole(source, value)
+        copy()
+        np.testing.assert_array_equal(target.whole(), value)
+
+
 def test_memory_that_replicas_share_is_written_once_for_all() -> None:
     mapping = Mapping(Tiles((2, 3), (3, 1)), (Span(0, 3, 0, 3), whole(7)))
     target = memory(mapping, shared=True)
