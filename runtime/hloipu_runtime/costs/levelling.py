@@ -235,7 +235,7 @@ class _Level:
                 least, best = total, [item.step for item in movable]
         for item, step in zip(movable, best, strict=True):
             if item.step != step:
-                self._lives_on(item, step, is_sure=True)
+                self._too_full_at(item, step, is_sure=True)
                 item.step = step
         for place in places:
             place.amounts.clear()
@@ -364,20 +364,21 @@ class _Level:
         saved = here.cycles(here.count, {}) - self._priced(item, item.step)
         sign = -1 if is_late else 1
         dearer = []
+        room = [choices[0], choices[-1]]
         for number in reversed(choices) if is_late else choices:
             if not saved and sign * number > sign * item.step:
                 return  # from here on none is better than its own
             place = self.places[number]
-            if number == item.step or not place.count:
+            if number == item.step or not place.count or not room[0] <= number <= room[1]:
                 continue
             added = self._priced(item, number) - place.cycles(place.count, {})
             change = 0 if 0 < added - saved <= may_cost else added - saved
             if change > -saved:
                 dearer.append((change, sign * number))
-            elif self._moved(item, number):  # no step takes less for it
+            elif self._moved(item, number, room):  # no step takes less for it
                 return
         for option in sorted(dearer):
-            if option > (0, sign * item.step) or self._moved(item, sign * option[1]):
+            if option > (0, sign * item.step) or self._moved(item, sign * option[1], room):
                 return
 
     def _priced(self, item: _Item, number: int) -> int:
@@ -392,9 +393,18 @@ class _Level:
             known = item.priced[number] = place.changes, cycles
         return known[1]
 
-    def _moved(self, item: _Item, step: int) -> bool:
-        """Move an item to a step, unless there is no room."""
-        if not self._lives_on(item, step):
+    def _moved(self, item: _Item, step: int, room: list[int]) -> bool:
+        """Move an item to a step, unless there is no room.
+
+        `room`: the first and last step that it may have room at. What is live at a step that it
+        passes is the same however far it goes, so that it cannot pass where there is no room.
+        """
+        if not room[0] <= step <= room[1]:
+            return False
+        full = self._too_full_at(item, step)
+        if full is not None:
+            if full != step:
+                room[step > item.step] = full
             return False
         self._take(item)
         self._put(item, step)
@@ -417,10 +427,10 @@ class _Level:
             self._known_live = known, np.cumsum(live, axis=0)
         return self._known_live
 
-    def _lives_on(self, item: _Item, step: int, *, is_sure: bool = False) -> bool:
+    def _too_full_at(self, item: _Item, step: int, *, is_sure: bool = False) -> int | None:
         """Note what is live where an item goes to a step, unless a stretch of tiles gets too full.
 
-        `is_sure`: even then.
+        Returns the step where one does, the nearest to the item. `is_sure`: none does.
         """
         known, live = self.live
         changes = []
@@ -433,17 +443,19 @@ class _Level:
             changes += [(*each, size) for each in _without(after, before)]
             changes += [(*each, -size) for each in _without(before, after)]
         if not changes:
-            return True
+            return None
         low = min(begin for begin, _, _ in changes)
         high = max(end for _, end, _ in changes)
         here = live[low:high]
         then = here.copy()
         for begin, end, size in changes:
             then[begin - low : end - low] += size
-        if not is_sure and (then > np.maximum(known.most, here)).any():
-            return False
+        if not is_sure:
+            over = np.flatnonzero((then > np.maximum(known.most, here)).any(axis=1))
+            if len(over):
+                return low + int(over[0 if step > item.step else -1])
         live[low:high] = then
-        return True
+        return None
 
     # --- the result
 

@@ -1,8 +1,11 @@
 """Levelling steps: what is not urgent goes where another tile is slowest; all stays proved."""
 
+from typing import Any
+
 import pytest
 
-from hloipu_runtime.costs.levelling import levelled
+import hloipu
+from hloipu_runtime.costs.levelling import _Level, levelled
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.merging import merged
@@ -57,3 +60,34 @@ def test_random_programs_stay_proved_and_take_no_longer(seed: int) -> None:
         for program in (joined, found)
     ]
     assert len(kinds[1]) <= len(kinds[0])
+
+
+def test_steps_behind_one_that_is_too_full_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each op of a long chain beside others there are as many steps as the chain is long."""
+    calls = {"_move": 0, "_too_full_at": 0}
+
+    def counting(name: str) -> Any:
+        method = getattr(_Level, name)
+
+        def counted(*given: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return method(*given, **named)
+
+        return counted
+
+    for name in calls:
+        monkeypatch.setattr(_Level, name, counting(name))
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    ops, links = ["x0 = f32[16,16] parameter(0)", "w = f32[16,16] parameter(1)"], range(1, 21)
+    for n in links:
+        ops += (
+            f"x{n} = f32[16,16] dot(x{n - 1}, w), {dims}",
+            f"t{n} = f32[16,16] transpose(x{n}), dimensions={{1,0}}",
+            f"y{n} = f32[16,16] dot(t{n}, x0), {dims}",
+        )
+    types = ", ".join("f32[16,16]" for _ in links)
+    ops.append(f"ROOT r = ({types}) tuple({', '.join(f'y{n}' for n in links)})")
+    text = "HloModule chain ENTRY e { " + "\n".join(ops) + " }"
+    hloipu.compile(text, target="gc200", cache=False)
+    assert calls["_move"] > 200
+    assert calls["_too_full_at"] < calls["_move"]
