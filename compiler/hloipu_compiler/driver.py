@@ -399,7 +399,16 @@ def _merged(current: Compilation) -> Compilation:
     request, program = current.request, current.program
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        return replace(current, lowered=_joined(program, request))
+        from hloipu_runtime.memory.plan import plan_memory
+
+        joined = _joined(program, request)
+        memory = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
+        if not memory.fits:
+            from hloipu_compiler.lowering.hoisting.room import Hoisting
+
+            less = _less_merged(Hoisting(joined, (), memory, program), request)
+            joined, memory = less.program, less.memory or memory
+        return replace(current, lowered=joined, memory=memory)
     from hloipu_compiler.lowering.hoisting.room import Draft
 
     known = current.draft
@@ -468,8 +477,8 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
             known=memory.forms,
         )
         size = max(int(ipu.needed_bytes.max()) for ipu in less.ipus)
-        if size >= least:
-            break
+        if size > least or (times and size == least):
+            break  # levelled, or less spared, it lacks no more
         least, hoisting = size, hoisting._replace(program=joined, memory=less)
         if less.fits:
             break

@@ -312,9 +312,8 @@ def _letter(computation: Computation, x: Instruction) -> Hashable:
 
 
 def _compared(x: Instruction) -> object:
-    if _NOT_COMPARED.isdisjoint(x.attributes):
-        return x.attributes
-    return tuple((key, x.attributes[key]) for key in x.attributes if key not in _NOT_COMPARED)
+    rest = tuple((key, x.attributes[key]) for key in x.attributes if key not in _NOT_COMPARED)
+    return "channel_id" in x.attributes, rest  # with it, groups take in all partitions
 
 
 def _apart(starts: Sequence[int], length: int) -> list[int]:

@@ -17,7 +17,7 @@ from hloipu_compiler.formulas.text import Value
 from hloipu_runtime.kernels.core.storage import user_dtype
 
 _NUMBERS = re.compile(r"\b([a-z_]+)=([0-9]{1,18})\b")
-_LISTS = re.compile(r"\b([a-z_]+)=\[([0-9, ]*)\]")
+_LISTS = re.compile(r"\b([a-z_]+)=\[((?:[0-9]{1,18}, *)*[0-9]{1,18})\]")
 
 
 def _in_blocks(call: Call, scale: Value, dims: Sequence[int]) -> Value:
@@ -144,7 +144,7 @@ def _slices(call: Call) -> Sequence[Value]:
     d, amount = _said(call, "dimension", "amount")
     lists = dict(_LISTS.findall(call.instruction.backend_config))
     names = ("start_indices", "limit_indices", "strides")
-    each = [[int(n) for n in lists.get(name, "").split(",") if n.strip()] for name in names]
+    each = [[int(n) for n in re.findall("[0-9]+", lists.get(name, ""))] for name in names]
     call.need(all(len(own) == x.rank for own in each), f"it slices {x.dims} by {lists}")
     call.need(len(call.results) == amount + 1, f"it has {len(call.results)} results")
     ranges = list(zip(*each, strict=True))

@@ -107,6 +107,14 @@ def test_shifted_copies(target: str) -> None:
         np.testing.assert_array_equal(result, own)
 
 
+def test_slices_of_no_numbers_are_refused() -> None:
+    config = (
+        'backend_config="dimension=0,amount=0,start_indices=[0 1],limit_indices=[1],strides=[1]"'
+    )
+    with pytest.raises(FormulaError, match="it slices"):
+        called("_SPMDInternalOp_MultiSlice", [drawn(2)], "(f32[1])", line=config)
+
+
 def test_scales_that_do_not_fit_are_refused() -> None:
     x, scale, _ = _blocks(2, 64)
     with pytest.raises(FormulaError, match="scales"):

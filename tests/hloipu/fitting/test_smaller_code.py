@@ -1,11 +1,16 @@
-"""Programs that fit with smaller code of exchanges are the same when read again."""
+"""What is done for programs that lack memory: smaller code of exchanges, steps not levelled."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hloipu
+from hloipu_compiler import driver
+from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import Sequence
 
 SOLVES = "triangular-solve(a, b), left_side=false, lower=true, unit_diagonal=false, transpose_a="
 LOOP = f"""HloModule m
@@ -65,3 +70,24 @@ def test_code_gives_way_where_memory_lacks(
     assert again.fits
     assert again.estimate() == scarce.estimate()
     assert np.array_equal(again.memory_plan.addresses, scarce.memory_plan.addresses)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(64, True), (256, False)])
+def test_steps_are_levelled_where_memory_does_not_lack(
+    size: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies: list[Sequence] = []
+
+    def as_levelled(program: Program, *_: Any, **__: Any) -> Program:
+        bodies.append(Sequence(program.body.steps))
+        return replace(program, body=bodies[-1])
+
+    monkeypatch.setattr(driver, "levelled", as_levelled)
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[{size},{size}] parameter(0)
+  ROOT y = f32[{size},{size}] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}"""
+    compiled = hloipu.compile(text, target="tiny", over_memory="allow", cache=False)
+    assert compiled.fits is fits
+    assert any(compiled.program.body is body for body in bodies) is fits
