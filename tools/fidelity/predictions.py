@@ -49,7 +49,8 @@ def product(x: Measurement, partials_type: str = "f16") -> Prediction:
     program = _compiled(
         matrix_product(x.m, x.k, x.n, _TYPES[x.dtype]), x.device, ("partials_type", partials_type)
     )
-    program = replace(program, program=brought_from_elsewhere(program.program))
+    brought = brought_from_elsewhere(program.program)
+    program = replace(program, program=brought, known_memory=None)
     spent = device_spent(program)
     rate = 2 * x.m * x.k * x.n / (spent.total.cycles / machine.chip.clock_hz) / 1e12
     return Prediction(rate, told(spent))

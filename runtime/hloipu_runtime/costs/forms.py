@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from copy import copy
-from types import MappingProxyType
 from typing import NamedTuple
 
 from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exchange_forms
@@ -117,7 +116,7 @@ class Forms:
             self._choices, self._vertices = known._choices, known._vertices
         self.price: int = self._affordable() if code_memory else 0
         """Cycles for each kilobyte of code."""
-        self._smaller: Mapping[Transfer, ExchangeForm] = MappingProxyType({})
+        self._smaller: Mapping[Transfer, ExchangeForm] = {}
 
     def of(self, transfer: Transfer) -> Carried | None:
         """Return how a transfer of the program is carried out; None where its box is empty."""
@@ -135,7 +134,7 @@ class Forms:
     def fastest(self) -> "Forms":
         """Return the fastest forms, whatever their code takes."""
         changed = copy(self)
-        changed.price, changed._smaller = 0, MappingProxyType({})
+        changed.price, changed._smaller = 0, {}
         return changed
 
     @property
