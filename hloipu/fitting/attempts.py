@@ -78,7 +78,7 @@ class Attempts:
         self._fitting: tuple[CompiledProgram, CompiledProgram] | None = None
         """The fastest program that fits with smaller code of exchanges, as it was and with it."""
 
-        self.is_enough = False
+        self.is_enough: bool = False
         """Whether that takes at most a hundredth more cycles than with as much code as it likes."""
 
     def look_at(self, program: CompiledProgram) -> None:
