@@ -56,6 +56,7 @@ STAIRS = (
     "hloipu_compiler.partition.search",
     "hloipu_compiler.partition.sharding_search",
     "hloipu_compiler.driver",
+    "hloipu_compiler.step_merging",
     "hloipu_compiler.distributing",
     "hloipu_compiler.compilation",
     "hloipu_compiler.cost_survey",

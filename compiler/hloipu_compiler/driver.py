@@ -5,7 +5,7 @@ of an op is its program before steps are merged, and the survey of a step that o
 stage; the search for the best cut begins with a flat step.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from hloipu_compiler.distributing import begun, require_whole_stacks
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.core.lowering import lower, taken_share
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.on_demand import says_anything, side_by_side
+from hloipu_compiler.on_demand import says_anything
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
@@ -39,23 +39,18 @@ from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_o
 from hloipu_compiler.plan.wrapping import Wrapping, looped
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.costs.levelling import levelled
+from hloipu_compiler.step_merging import with_merged_steps
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import LOOPS, Transfer, VariableId
-from hloipu_runtime.program.uses import steps_within
 from hloipu_runtime.watching import doing
 
 if TYPE_CHECKING:
     from hloipu_compiler.cost_survey.op_prices import OpPrice
-    from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_compiler.partition.scans.pieces import InPieces
     from hloipu_compiler.partition.scans.staged_loops import StepApart
     from hloipu_compiler.partition.stages.cutting import Costing
     from hloipu_compiler.partition.stages.pipelining import Cutting
-    from hloipu_runtime.program.live_bytes import Message
 
 
 def compile_module(
@@ -395,121 +390,6 @@ def _lowered(current: Compilation) -> Compilation:
     return replace(current, lowered=program, plans=tuple(plans or ()))
 
 
-def _merged(current: Compilation) -> Compilation:
-    request, program = current.request, current.program
-    steps = steps_within(program.body, program)
-    if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        from hloipu_runtime.memory.plan import plan_memory
-
-        joined = _joined(program, request)
-        memory = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
-        if not memory.fits:
-            from hloipu_compiler.lowering.hoisting.room import Hoisting
-
-            less = _less_merged(Hoisting(joined, (), memory, program), request)
-            joined, memory = less.program, less.memory or memory
-        return replace(current, lowered=joined, memory=memory)
-    from hloipu_compiler.lowering.hoisting.room import Draft
-
-    known = current.draft
-    hoister = known.hoister if known is not None else hoister_of(current)
-    hoisting = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
-    if known is not None and hoisting is hoister.planned_none:
-        hoisting = known.hoisting._replace(is_draft=False)
-    else:
-        hoisting = _less_merged(hoisting, request)
-    plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
-    return replace(
-        current,
-        lowered=hoisting.program,
-        memory=hoisting.memory,
-        hoisting=hoister.summary(hoisting),
-        draft=Draft(hoister, hoisting) if hoisting.is_draft else None,
-        plans=plans,
-    )
-
-
-_SPARED_TIMES = (0, 1, 2, 4)
-"""Of the bytes that a program lacks, by which other moments stay below the fullest. Assumed. Steps
-are not levelled then."""
-
-
-def hoister_of(current: Compilation) -> "Hoister":
-    """Return what makes copies of a lowered program before loops or in them."""
-    from hloipu_compiler.lowering.hoisting.room import Hoister
-
-    request = current.request
-    return Hoister(
-        current.program,
-        request.machine,
-        request.computing,
-        lambda program, alone: _joined(program, request, alone),
-        code_memory=request.tuning.code_memory,
-    )
-
-
-def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
-    """Return a program that lacks memory with fewer steps merged, where it lacks less so.
-
-    Merging fills other moments up to the fullest one, which is too full here. So they stay below it
-    by what is lacking, or some times as much, as what lies on tiles side by side counts together.
-    Moments that are too full as lowered get no fuller, and show what products have to do without.
-    """
-    memory, before = hoisting.memory, hoisting.before
-    if memory is None or before is None or memory.fits or not request.tuning.merge_steps:
-        return hoisting
-    if memory.lacks_in_any_order:
-        return hoisting
-    needed = {ipu.ipu: int(ipu.needed_bytes.max()) for ipu in memory.ipus}
-    lacking = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
-    least = max(needed.values())
-    from hloipu_runtime.memory.charges import messages_of
-    from hloipu_runtime.memory.plan import plan_memory
-
-    messages = partial(messages_of, memory.program, memory.forms)
-    for times in _SPARED_TIMES:
-        spared = {ipu: times * size for ipu, size in lacking.items()}
-        joined = _joined(before, request, hoisting.alone, spared, messages)
-        less = plan_memory(
-            joined,
-            request.machine,
-            code_memory=request.tuning.code_memory,
-            known=memory.forms,
-        )
-        size = max(int(ipu.needed_bytes.max()) for ipu in less.ipus)
-        if size > least or (times and size == least):
-            break  # levelled, or less spared, it lacks no more
-        least, hoisting = size, hoisting._replace(program=joined, memory=less)
-        if less.fits:
-            break
-    return hoisting
-
-
-def _joined(
-    program: Program,
-    request: CompileRequest,
-    alone: frozenset[VariableId] = frozenset(),
-    spared: Mapping[int, int] = MappingProxyType({}),
-    messages: "Callable[[Transfer], Iterable[Message]] | None" = None,
-) -> Program:
-    """Return a program with its steps merged and levelled, and its IPUs side by side.
-
-    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`; where
-    memory is spared, steps are not levelled.
-    """
-    machine, merges = request.machine, request.tuning.merge_steps
-    tiles = machine.chip.tiles_per_ipu
-    if merges:
-        program = merged(program, tiles, alone, spared, messages)
-    apart = side_by_side(program, machine)
-    # Steps of an IPU that were written between those of others are next to each other only then.
-    together = merges and apart is not program
-    joined = merged(apart, tiles, alone, spared, messages) if together else apart
-    if not merges or spared:
-        return joined
-    return levelled(joined, machine, alone, code_memory=request.tuning.code_memory)
-
-
 def _finished(current: Compilation) -> Compilation:
     program, plan = current.program, current.plan
     if current.step is not None:
@@ -553,7 +433,7 @@ _PHASES = (
     (Phase.CUT, "passes", "stages", _cut),
     (Phase.PASSES, "passes", "passes", _with_passes),
     (Phase.LOWERED, "codegen", "lowering", _lowered),
-    (Phase.MERGED, "codegen", "merging steps", _merged),
+    (Phase.MERGED, "codegen", "merging steps", with_merged_steps),
     (Phase.PROGRAM, "codegen", "replicas and keys", _finished),
 )
 """Phases in their order, each with the name that clocks know it by, and what listeners hear."""

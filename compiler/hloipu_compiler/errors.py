@@ -81,3 +81,16 @@ class GraphError(InvalidHloError):
 
 class CodegenError(UnsupportedError):
     """An instruction that the compiler has no program for."""
+
+
+class PassError(HloipuError):
+    """A pass left a module invalid, a bug of the pass: which one, and what the verifier says."""
+
+    def __init__(self, pass_name: str, error: VerifyError) -> None:
+        super().__init__(
+            "E9001",
+            f"the module is not valid any more after the pass {pass_name}: {error.message}",
+            hint="the pass is wrong, not your module; leave it out, or report it with the module",
+        )
+        self.pass_name = pass_name
+        self.faults: tuple[Fault, ...] = error.faults

@@ -75,11 +75,12 @@ class Attempts:
         self._drafts: list[tuple[ref[CompiledProgram], Options, Compilation]] = []
         """With the lowered compilations that they were made of; programs that nobody has any more
         are let go with these, which take tens of megabytes each."""
-        self._fitting: tuple[CompiledProgram, CompiledProgram] | None = None
-        """The fastest program that fits with smaller code of exchanges, as it was and with it."""
-
+        self._smaller: CompiledProgram | None = None
+        """The fastest program that fits with smaller code of exchanges, ..."""
+        self._with_all_code: CompiledProgram | None = None
+        """... and the draft that it was."""
         self.is_enough: bool = False
-        """Whether that takes at most a hundredth more cycles than with as much code as it likes."""
+        """Whether its cycles are at most `_MOST_PERCENT` of those with the fastest exchanges."""
 
     def look_at(self, program: CompiledProgram) -> None:
         """Take note of a program if it fits with smaller code of exchanges."""
@@ -88,9 +89,9 @@ class Attempts:
             if smaller is program or program.fits or not smaller.fits:
                 return
             cycles = _cycles(smaller)
-            if self._fitting is not None and cycles >= _cycles(self._fitting[1]):
+            if self._smaller is not None and cycles >= _cycles(self._smaller):
                 return
-            self._fitting = program, smaller
+            self._smaller, self._with_all_code = smaller, program
             fastest = smaller.forms.fastest()
             costs = step_charges(program.program, program.machine, fastest)
             least = estimate(program.program, program.machine, program.assume_trips, costs)
@@ -98,8 +99,10 @@ class Attempts:
 
     def fastest(self, program: CompiledProgram) -> CompiledProgram:
         """Return a program, or one that fits with smaller code if that fits alone or is faster."""
-        _, smaller = self._fitting or (program, program)
-        return program if program.fits and _cycles(program) <= _cycles(smaller) else smaller
+        smaller = self._smaller
+        if smaller is None or (program.fits and _cycles(program) <= _cycles(smaller)):
+            return program
+        return smaller
 
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
@@ -138,9 +141,9 @@ class Attempts:
 
     def finished(self, program: CompiledProgram) -> CompiledProgram:
         """Return a draft with copies before loops as far as there is room, others as they are."""
-        before, smaller = self._fitting or (program, program)
+        wanted = self._with_all_code if program is self._smaller else program
         for draft, options, lowered in self._drafts:
-            if draft() is (before if program is smaller else program):
+            if draft() is wanted:
                 request = replace(lowered.request, is_draft=False)
                 compilation = continued(replace(lowered, request=request), clock=self.phase)
                 whole = self.program_of(compilation, options)

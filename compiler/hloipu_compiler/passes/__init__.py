@@ -6,8 +6,8 @@
 command line and a user's file find it.
 """
 
+from hloipu_compiler.errors import PassError
 from hloipu_compiler.passes.framework.pass_base import Pass
-from hloipu_compiler.passes.framework.pass_error import PassError
 from hloipu_compiler.passes.framework.registry import passes, register
 from hloipu_compiler.passes.pipeline import Group, Pipeline, built
 from hloipu_compiler.passes.pipeline_text import read_pipeline

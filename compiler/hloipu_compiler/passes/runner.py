@@ -4,7 +4,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
-from hloipu_compiler.errors import VerifyError
+from hloipu_compiler.errors import PassError, VerifyError
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.pipeline import Group, Pipeline
@@ -120,8 +120,6 @@ class _Run:
             try:
                 verify(self.module)
             except VerifyError as error:
-                from hloipu_compiler.passes.framework.pass_error import PassError
-
                 raise PassError(one.name, error) from error
         if self.watch is not None:
             spent = (end - start, perf_counter() - end)

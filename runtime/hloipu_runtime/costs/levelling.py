@@ -45,7 +45,7 @@ from hloipu_runtime.program.steps import (
 from hloipu_runtime.program.uses import used, written
 
 _STRETCH = 512
-"""Steps that are looked at together: the amounts of all their tiles are kept meanwhile."""
+"""Steps that are looked at together: the amounts of all their tiles are kept meanwhile. Assumed."""
 
 Numbers = NDArray[np.int64]
 Parts = tuple[int, ...]
@@ -71,7 +71,7 @@ def levelled(
         is_same = all(a is b for a, b in zip(steps, body.steps, strict=True))
         outer = body if is_same else Sequence(steps)
         mine = owned.get(id(body), frozenset())
-        return _Level(program, machine, forms, outer, mine, alone).sequence()
+        return _Levelling(program, machine, forms, outer, mine, alone).sequence()
 
     body = changed(program.body)
     functions = {name: changed(each) for name, each in program.functions.items()}
@@ -110,7 +110,7 @@ class _Place:
     """A compute set or an exchange, with what its tiles have to do."""
 
     kind: str
-    wall: int
+    stretch: int
     """The first step of its stretch."""
     sync_cycles: int
     count: int = 0
@@ -130,8 +130,8 @@ class _Place:
         return self.sync_cycles + sum(map(max, parts))
 
 
-class _Level:
-    """One sequence."""
+class _Levelling:
+    """Levels the steps of one sequence."""
 
     def __init__(
         self,
@@ -155,23 +155,23 @@ class _Level:
 
     def _read_steps(self, alone: frozenset[VariableId]) -> None:
         syncs: list[Sync] = []
-        wall = 0
+        stretch = 0
         for number, step in enumerate(self.body.steps):
             if isinstance(step, Sync):
                 syncs.append(step)
                 continue
-            if number - wall >= _STRETCH:
-                wall = number
+            if number - stretch >= _STRETCH:
+                stretch = number
             is_phase = isinstance(step, Exchange) or (isinstance(step, ComputeSet) and not syncs)
             if is_phase and alone.isdisjoint(written(step, self.program)):
-                kind = f"{type(step).__name__} {wall} {[each.ipus for each in syncs]}"
+                kind = f"{type(step).__name__} {stretch} {[each.ipus for each in syncs]}"
                 cycles = sum(sync(self.machine, each.ipus).cycles for each in syncs)
-                self.places[number] = _Place(kind, wall, cycles)
+                self.places[number] = _Place(kind, stretch, cycles)
                 self.steps_of.setdefault(kind, []).append(number)
                 self.items += self._items(number, step)
             else:
                 if not isinstance(step, StreamIn | StreamOut | ComputeSet | Exchange):
-                    wall = number + 1
+                    stretch = number + 1
                 touched, writes = used(step, self.program), written(step, self.program)
                 self.items.append(_Item(number, touched, writes))
             syncs.clear()
@@ -211,7 +211,7 @@ class _Level:
         for item in self.items:
             place = self.places.get(item.step)
             if place is not None and len(self.steps_of[place.kind]) > 1:
-                stretches.setdefault(place.wall, []).append(item)
+                stretches.setdefault(place.stretch, []).append(item)
         changed = [self._level(items) for items in stretches.values()]
         return Sequence(tuple(self._written_out())) if any(changed) else self.body
 
@@ -297,23 +297,23 @@ class _Level:
         """Return what takes longest on each IPU of an item in a step with it: no tile has less."""
         slowest = {}
         for ipu, first, end, amounts in item.loads:
-            held = place.amounts.get(ipu)
-            if held is None:
+            before = place.amounts.get(ipu)
+            if before is None:
                 shape = len(amounts), self.machine.chip.tiles_per_ipu
-                held = place.amounts[ipu] = np.zeros(shape, np.int64)
-                place.slowest[ipu] = self._slowest(held)
-            there = self._slowest(held[:, first:end] + amounts)
-            slowest[ipu] = tuple(map(max, there, place.slowest[ipu]))
+                before = place.amounts[ipu] = np.zeros(shape, np.int64)
+                place.slowest[ipu] = self._slowest(before)
+            of_its_tiles = self._slowest(before[:, first:end] + amounts)
+            slowest[ipu] = tuple(map(max, of_its_tiles, place.slowest[ipu]))
         return slowest
 
     def _slowest_without(self, place: _Place, item: _Item) -> dict[int, Parts]:
         """Return what takes longest on each IPU of an item in its step without it."""
         slowest = {}
         for ipu, first, end, amounts in item.loads:
-            here = place.amounts[ipu]
-            there = self._slowest(here[:, first:end])
-            if any(map(operator.eq, there, place.slowest[ipu])):
-                rest = here.copy()
+            before = place.amounts[ipu]
+            of_its_tiles = self._slowest(before[:, first:end])
+            if any(map(operator.eq, of_its_tiles, place.slowest[ipu])):
+                rest = before.copy()
                 rest[:, first:end] -= amounts
                 slowest[ipu] = self._slowest(rest)
         return slowest
@@ -332,7 +332,7 @@ class _Level:
         here = item.step
         steps = self.steps_of[self.places[here].kind]
         low, high = steps[0], steps[-1]
-        for other in self._others(item):
+        for other in self._ordered_with(item):
             if other.step < here:
                 low = max(low, other.step + 1)
             elif other.step > here:
@@ -343,7 +343,7 @@ class _Level:
                 return [here]
         return steps[bisect_left(steps, low) : bisect_right(steps, high)]
 
-    def _others(self, item: _Item) -> Iterator[_Item]:
+    def _ordered_with(self, item: _Item) -> Iterator[_Item]:
         """Yield what an item has to stay before or behind of."""
         for variable in item.reads:
             yield from (x for x in self.writers.get(variable, ()) if x is not item)
@@ -437,8 +437,8 @@ class _Level:
         for variable in (item.reads | item.writes) & self.owned:
             users = (*self.readers.get(variable, ()), *self.writers.get(variable, ()))
             steps = [x.step for x in users if x is not item]
-            before = _between([*steps, item.step])
-            after = _between([*steps, step])
+            before = _live_range([*steps, item.step])
+            after = _live_range([*steps, step])
             size = known.sizes[variable]
             changes += [(*each, size) for each in _without(after, before)]
             changes += [(*each, -size) for each in _without(before, after)]
@@ -446,15 +446,15 @@ class _Level:
             return None
         low = min(begin for begin, _, _ in changes)
         high = max(end for _, end, _ in changes)
-        here = live[low:high]
-        then = here.copy()
+        live_before = live[low:high]
+        live_after = live_before.copy()
         for begin, end, size in changes:
-            then[begin - low : end - low] += size
+            live_after[begin - low : end - low] += size
         if not is_sure:
-            over = np.flatnonzero((then > np.maximum(known.most, here)).any(axis=1))
+            over = np.flatnonzero((live_after > np.maximum(known.most, live_before)).any(axis=1))
             if len(over):
                 return low + int(over[0 if step > item.step else -1])
-        live[low:high] = then
+        live[low:high] = live_after
         return None
 
     # --- the result
@@ -487,7 +487,8 @@ class _Level:
         return replace(step, transfers=transfers, definitions=definitions)
 
 
-def _between(steps: list[int]) -> tuple[int, int]:
+def _live_range(steps: list[int]) -> tuple[int, int]:
+    """Return the first of some steps, and the step behind the last one."""
     return min(steps), max(steps) + 1
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler import driver
+from hloipu_compiler import step_merging
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Sequence
 
@@ -82,7 +82,7 @@ def test_steps_are_levelled_where_memory_does_not_lack(
         bodies.append(Sequence(program.body.steps))
         return replace(program, body=bodies[-1])
 
-    monkeypatch.setattr(driver, "levelled", as_levelled)
+    monkeypatch.setattr(step_merging, "levelled", as_levelled)
     text = f"""HloModule m
 ENTRY e {{
   x = f32[{size},{size}] parameter(0)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import hloipu
-from hloipu_runtime.costs.levelling import _Level, levelled
+from hloipu_runtime.costs.levelling import _Levelling, levelled
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.merging import merged
@@ -67,7 +67,7 @@ def test_steps_behind_one_that_is_too_full_are_not_tried(monkeypatch: pytest.Mon
     calls = {"_move": 0, "_too_full_at": 0}
 
     def counting(name: str) -> Any:
-        method = getattr(_Level, name)
+        method = getattr(_Levelling, name)
 
         def counted(*given: Any, **named: Any) -> Any:
             calls[name] += 1
@@ -76,7 +76,7 @@ def test_steps_behind_one_that_is_too_full_are_not_tried(monkeypatch: pytest.Mon
         return counted
 
     for name in calls:
-        monkeypatch.setattr(_Level, name, counting(name))
+        monkeypatch.setattr(_Levelling, name, counting(name))
     dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
     ops, links = ["x0 = f32[16,16] parameter(0)", "w = f32[16,16] parameter(1)"], range(1, 21)
     for n in links:

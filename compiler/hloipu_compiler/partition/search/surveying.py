@@ -17,7 +17,7 @@ from hloipu_compiler.cost_survey.survey import (
     survey_of_kinds,
 )
 from hloipu_compiler.cost_survey.whole_step import alone, survey_of_program
-from hloipu_compiler.driver import continued, for_participants, hoister_of, op_prices
+from hloipu_compiler.driver import continued, for_participants, op_prices
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.hoisting.room import Hoister
 from hloipu_compiler.partition.training.step_phases import Phases
@@ -26,6 +26,7 @@ from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping
 from hloipu_compiler.planners.tuning import Tuning
+from hloipu_compiler.step_merging import hoister_of
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 
