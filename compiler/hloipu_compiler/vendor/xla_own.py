@@ -94,11 +94,11 @@ def _half(call: Call) -> Sequence[Value]:
     return [high.unary("is-finite", "pred").chosen(rest, 0.0, x).converted(kind)]
 
 
-def _said(call: Call, *names: str) -> list[int]:
+def _configured(call: Call, *names: str) -> list[int]:
     """Return numbers of the configuration, of which the first is a dimension of the operand."""
-    said = dict(_NUMBERS.findall(call.instruction.backend_config))
-    call.need(said.keys() >= set(names), f"its configuration has no {' or no '.join(names)}")
-    d, *others = (int(said[name]) for name in names)
+    numbers = dict(_NUMBERS.findall(call.instruction.backend_config))
+    call.need(numbers.keys() >= set(names), f"its configuration has no {' or no '.join(names)}")
+    d, *others = (int(numbers[name]) for name in names)
     x = call.operands[0]
     call.need(d < x.rank and x.dims[d] > 0, f"its dimension is {d}, of {x.dims}")
     return [d, *others]
@@ -112,7 +112,7 @@ def _rotated_left(x: Value, d: int, amount: int) -> Value:
 @formula("_SPMDInternalOp_RotateRight")
 def _rotate(call: Call) -> Sequence[Value]:
     (x,) = call.takes(1)
-    d, amount = _said(call, "dimension", "amount")
+    d, amount = _configured(call, "dimension", "amount")
     return [_rotated_left(x, d, -amount)]
 
 
@@ -120,7 +120,7 @@ def _rotate(call: Call) -> Sequence[Value]:
 def _rotate_each(call: Call) -> Sequence[Value]:
     """Rotate by each amount, from the most to the left to the most to the right."""
     (x,) = call.takes(1)
-    d, left, right = _said(call, "dimension", "left_amount", "right_amount")
+    d, left, right = _configured(call, "dimension", "left_amount", "right_amount")
     call.need(len(call.results) == left + right + 1, f"it has {len(call.results)} results")
     return [_rotated_left(x, d, amount) for amount in range(left, -right - 1, -1)]
 
@@ -129,7 +129,7 @@ def _rotate_each(call: Call) -> Sequence[Value]:
 def _wrap(call: Call) -> Sequence[Value]:
     """Put the end before the beginning, and the beginning behind the end."""
     (x,) = call.takes(1)
-    d, left, right = _said(call, "dimension", "left_amount", "right_amount")
+    d, left, right = _configured(call, "dimension", "left_amount", "right_amount")
     n = x.dims[d]
     call.need(max(left, right) <= n, f"it wraps {left} and {right} of {n}")
     parts = [(n - left, n)] * (left > 0) + [(0, n)] + [(0, right)] * (right > 0)
@@ -141,11 +141,11 @@ def _wrap(call: Call) -> Sequence[Value]:
 def _slices(call: Call) -> Sequence[Value]:
     """Take a slice, and those that begin and end one, two, ... elements later."""
     (x,) = call.takes(1)
-    d, amount = _said(call, "dimension", "amount")
+    d, amount = _configured(call, "dimension", "amount")
     lists = dict(_LISTS.findall(call.instruction.backend_config))
     names = ("start_indices", "limit_indices", "strides")
     each = [[int(n) for n in re.findall("[0-9]+", lists.get(name, ""))] for name in names]
-    call.need(all(len(own) == x.rank for own in each), f"it slices {x.dims} by {lists}")
+    call.need(all(len(bounds) == x.rank for bounds in each), f"it slices {x.dims} by {lists}")
     call.need(len(call.results) == amount + 1, f"it has {len(call.results)} results")
     ranges = list(zip(*each, strict=True))
     for k, (n, (start, limit, stride)) in enumerate(zip(x.dims, ranges, strict=True)):
@@ -154,10 +154,10 @@ def _slices(call: Call) -> Sequence[Value]:
     slices = []
     for shift in range(amount + 1):
         start, limit, stride = ranges[d]
-        own = [*ranges[:d], (start + shift, limit + shift, stride), *ranges[d + 1 :]]
-        dims = [-(-(b - a) // c) for a, b, c in own]
-        said = ", ".join(f"[{a}:{b}:{c}]" for a, b, c in own)
-        slices.append(call.text.add("slice", x.kind, dims, x.name, f"slice={{{said}}}"))
+        shifted = [*ranges[:d], (start + shift, limit + shift, stride), *ranges[d + 1 :]]
+        dims = [-(-(b - a) // c) for a, b, c in shifted]
+        words = ", ".join(f"[{a}:{b}:{c}]" for a, b, c in shifted)
+        slices.append(call.text.add("slice", x.kind, dims, x.name, f"slice={{{words}}}"))
     return slices
 
 
@@ -165,13 +165,13 @@ def _slices(call: Call) -> Sequence[Value]:
 def _pads(call: Call) -> Sequence[Value]:
     """Pad by one number of elements, all before, one less before and one behind, ... all behind."""
     x, value = call.takes(2)
-    d, amount = _said(call, "dimension", "amt")
+    d, amount = _configured(call, "dimension", "amt")
     call.need(not value.rank and value.kind == x.kind, f"it pads {x.kind} with {value.kind}")
     call.need(len(call.results) == amount + 1, f"it has {len(call.results)} results")
     dims = [n + amount * (k == d) for k, n in enumerate(x.dims)]
     pads = []
     for low in range(amount, -1, -1):
-        said = "x".join(f"{low}_{amount - low}" if k == d else "0_0" for k in range(x.rank))
+        padding = "x".join(f"{low}_{amount - low}" if k == d else "0_0" for k in range(x.rank))
         operands = f"{x.name}, {value.name}"
-        pads.append(call.text.add("pad", x.kind, dims, operands, f"padding={said}"))
+        pads.append(call.text.add("pad", x.kind, dims, operands, f"padding={padding}"))
     return pads

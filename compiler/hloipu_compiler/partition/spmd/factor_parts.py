@@ -35,8 +35,8 @@ def parts_along(
             if len(numbers) == 1:
                 parts_by_factor[array, numbers[0]] = parts
                 continue
-            for number, own in _split(axes, rule, numbers, parts):
-                parts_by_factor[array, number] = own
+            for number, along in _split(axes, rule, numbers, parts):
+                parts_by_factor[array, number] = along
     return parts_by_factor
 
 
@@ -60,11 +60,3 @@ def _split(
             yield number, parts[start:at]
         if left > 1 or at == len(parts):
             return
-
-
-def prod_sizes(rule: DimensionRule, numbers: Sequence[int]) -> int:
-    """Return the product of the sizes of some factors of a rule."""
-    product = 1
-    for number in numbers:
-        product *= rule.factors[number].size
-    return product

@@ -24,6 +24,7 @@ Source: openxla/shardy `docs/propagation.md`,
 from collections import Counter
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
+from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT
@@ -31,12 +32,7 @@ from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, bits
-from hloipu_compiler.partition.spmd.factor_parts import (
-    Axes,
-    factor_places,
-    parts_along,
-    prod_sizes,
-)
+from hloipu_compiler.partition.spmd.factor_parts import Axes, factor_places, parts_along
 from hloipu_compiler.partition.spmd.links import (
     ALIASES,
     Direction,
@@ -412,7 +408,8 @@ class _Engine:
             return
         numbers = (*rule.operands, *rule.results)[array][d]
         own, along = self.dimensions[number][d], parts_by_factor.get((array, factor), ())
-        before, count = prod_sizes(rule, numbers[:k]), self.axes.extent(along)
+        before = prod(rule.factors[n].size for n in numbers[:k])
+        count = self.axes.extent(along)
         if self.axes.extent(own) != before * count:
             return  # a factor major to it is not divided to the end, or one minor to it is
         is_minor, room = k + 1 == len(numbers), rule.factors[factor].size

@@ -49,14 +49,14 @@ def calls_in_parts(
             for x in _node(expression, number).arguments:
                 read_by.setdefault(x, set()).add(n)
     for n, part in enumerate(parts):
-        left = [x for x in part if x in expression.results or read_by.get(x, set()) - {n}]
-        stored = {x: _stored_as(expression, x) for x in left}
-        made = [x for x in dict.fromkeys(stored.values()) if x in part]
-        one, operands = _cut(expression, part, made)
-        numbers = writer.expression(one, [written[x] for x in operands]) if made else []
+        read_elsewhere = [x for x in part if x in expression.results or read_by.get(x, set()) - {n}]
+        stored = {x: _stored_as(expression, x) for x in read_elsewhere}
+        computed = [x for x in dict.fromkeys(stored.values()) if x in part]
+        one, operands = _cut(expression, part, computed)
+        numbers = writer.expression(one, [written[x] for x in operands]) if computed else []
         if numbers is None:
             return None
-        written.update(zip(made, numbers, strict=True))
+        written.update(zip(computed, numbers, strict=True))
         written.update((x, written[y]) for x, y in stored.items())
     if not all(x in written for x in expression.results):
         return None  # a constant

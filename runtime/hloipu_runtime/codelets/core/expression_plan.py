@@ -153,19 +153,19 @@ class Plan:
         """
         few = bool(shape) and not self.walks_at(shape) and prod(shape) <= _WALKED_ELEMENTS
         if few and not in_cache and not self.is_one_kernel:
-            found = self._in_parts(shapes, shape)
-            if found is not None:
-                return found
+            calls_of_parts = self._in_parts(shapes, shape)
+            if calls_of_parts is not None:
+                return calls_of_parts
         if self.results and not in_cache and self._gains_at(shape):
             from hloipu_runtime.codelets.core.native_expression import calls_by_kernels
 
             bound = self.bound(shapes, shape)
             fresh = {x.number for x in self.moves if x.writes_out}
-            found = calls_by_kernels(
+            calls_of_kernels = calls_by_kernels(
                 bound, self.operands, shape, self.dtypes, is_fresh=fresh.issuperset(self.results)
             )
-            if found is not None:
-                return found
+            if calls_of_kernels is not None:
+                return calls_of_kernels
         if self.walks_at(shape) and not in_cache:
             return None
         known = _shapes(self, shapes)

@@ -261,20 +261,20 @@ def whole_call(
         for n, dtype in zip(sizes, types, strict=True)
     )
     fewest = 1 if prod(shape) <= FEW_ELEMENTS else FEWEST_COLUMNS
-    found = layout(shape, forms[: len(shapes)], forms[len(shapes) :], fewest_columns=fewest)
-    if found is None or found.copies or not found.rows * found.columns:
+    lying = layout(shape, forms[: len(shapes)], forms[len(shapes) :], fewest_columns=fewest)
+    if lying is None or lying.copies or not lying.rows * lying.columns:
         return None
     slot = {number: k for k, number in enumerate((*range(len(shapes)), *results))}
     numbers = (*stage.operands, *stage.results)
-    places = [found.places[slot[n]] if n in slot else Place(0, 0) for n in numbers]
+    places = [lying.places[slot[n]] if n in slot else Place(0, 0) for n in numbers]
     shared = tuple(not x.column_bytes for x in places[: len(stage.operands)])
     planed = tuple(k for k, x in enumerate(places) if x.plane_bytes is not None)
     code = compile(stage, shared, planed, boxed=True)
     if code is None:
         return None
     strides = [n for x in places for n in (0, x.row_bytes)]
-    behind = [found.plane_rows, 0, *(places[k].plane_bytes or 0 for k in planed)]
-    integers = np.array([found.rows, found.columns, *strides, *behind], np.int64)
+    behind = [lying.plane_rows, 0, *(places[k].plane_bytes or 0 for k in planed)]
+    integers = np.array([lying.rows, lying.columns, *strides, *behind], np.int64)
     constants = [staged.constants[n] for n in numbers if n not in slot]
     place_of = {n: 1 + k for k, n in enumerate(n for n in numbers if n not in slot)}
     first = 1 + len(constants)
