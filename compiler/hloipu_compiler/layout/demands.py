@@ -24,7 +24,7 @@ from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
 from hloipu_compiler.planners.spreading import even_grids, spread_over_copies, worth_sharing
-from hloipu_compiler.planners.stages import PlacedOperand, staged
+from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -37,7 +37,6 @@ from hloipu_runtime.costs.exchange_price import (
     arriving,
     exchange_price,
 )
-from hloipu_runtime.costs.traffic import WORD_BYTES
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
@@ -383,7 +382,8 @@ def _even_grid(
     """Return where a region's array lies best, and what the worst grid would cost more.
 
     Looked at are those of `beside`, the first of which needs no demand (None: where that one is
-    best), and even grids, which have to save more than one more exchange takes. Work counts as that
+    best), and even grids, which have to save more than it takes to move the array: what reads it,
+    or what the region makes of it, may want it elsewhere, as convolutions do. Work counts as that
     of one vertex and of all sums, exchanges as often as sums wait for each other.
     """
     kind, shape = tensor
@@ -425,9 +425,8 @@ def _even_grid(
     prices = {mapping: price(mapping) for mapping in (*beside, *grids)}
     best = min(prices, key=lambda mapping: prices[mapping])
     before = min(beside, key=lambda mapping: prices[mapping])
-    if (
-        prices[before] - prices[best]
-        <= exchange_price(machine, [arriving(machine, WORD_BYTES)]).cycles
-    ):
+    part_bytes = bytes_of(Tensor(kind, tuple(span.size for span in best.spans)))
+    moving = exchange_price(machine, [arriving(machine, part_bytes)]).cycles
+    if prices[before] - prices[best] <= moving:
         best = before
     return None if best == beside[0] else (best, max(prices.values()) - prices[best])

@@ -54,38 +54,53 @@ def test_rows_are_wished_whole_where_they_are_many(rows: int, columns: int, coun
 CHANNELS = """HloModule m
 
 s {
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
+  a = f16[] parameter(0)
+  b = f16[] parameter(1)
+  ROOT c = f16[] add(a, b)
 }
 
 norm {
-  x = f32[16,56,56,64] parameter(0)
-  zero = f32[] constant(0)
-  sum = f32[64] reduce(x, zero), dimensions={0,1,2}, to_apply=s
-  wide = f32[16,56,56,64] broadcast(sum), dimensions={3}
-  ROOT y = f32[16,56,56,64] divide(x, wide)
+  x = f16[SIZES] parameter(0)
+  zero = f16[] constant(0)
+  sum = f16[CHANNELS] reduce(x, zero), dimensions={0,1,2}, to_apply=s
+  second = f16[SIZES] multiply(x, x)
+  squares = f16[CHANNELS] reduce(second, zero), dimensions={0,1,2}, to_apply=s
+  means = f16[SIZES] broadcast(sum), dimensions={3}
+  wide = f16[SIZES] broadcast(squares), dimensions={3}
+  apart = f16[SIZES] subtract(x, means)
+  third = f16[SIZES] multiply(apart, second)
+  fourth = f16[SIZES] multiply(third, wide)
+  fifth = f16[SIZES] add(fourth, means)
+  sixth = f16[SIZES] multiply(fifth, wide)
+  ROOT y = f16[SIZES] add(sixth, x)
 }
 
 ENTRY e {
-  before = f32[16,56,56,64] parameter(0)
-  x = f32[16,56,56,64] OP(before)
-  ROOT f = f32[16,56,56,64] fusion(x), kind=kInput, calls=norm
+  before = f16[SIZES] parameter(0)
+  x = f16[SIZES] negate(before)
+  ROOT f = f16[SIZES] fusion(x), kind=kInput, calls=norm
 }
 """
 
 
-@pytest.mark.parametrize(("opcode", "count"), [("parameter", 1), ("negate", 0)])
-def test_parameters_of_few_rows_are_wished_on_even_grids(opcode: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("operand", "shape", "count"),
+    [
+        ("before", (16, 56, 56, 64), 1),
+        ("x", (16, 56, 56, 64), 0),
+        ("before", (8, 256, 512, 32), 0),  # to move it takes longer than the even grid saves
+    ],
+)
+def test_parameters_of_few_rows_are_wished_on_even_grids(
+    operand: str, shape: tuple[int, ...], count: int
+) -> None:
     """Sixty-four sums of arrays that the usual grid leaves 1.5 times the mean of on a tile."""
-    text = CHANNELS.replace("OP(before)", "negate(before)")
-    if opcode == "parameter":
-        text = text.replace("fusion(x)", "fusion(before)")
+    text = CHANNELS.replace("SIZES", ",".join(map(str, shape)))
+    text = text.replace("CHANNELS", str(shape[-1])).replace("fusion(x)", f"fusion({operand})")
     module = parse(text)
     root = module.entry.instructions[module.entry.root]
     preferences = list(region_demands(GC200, module, module.entry, root))
     assert len(preferences) == count
-    shape = (16, 56, 56, 64)
     for _, preference in preferences:
         spans = preference.born.spans
         largest = prod(min(span.size, n) for span, n in zip(spans, shape, strict=True))
