@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from hloipu_compiler import driver
+from hloipu_compiler import step_merging
 from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.load import load_machine
@@ -29,7 +29,7 @@ CUTS = [
 
 def one_after_the_other(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> CompiledProgram:
     with monkeypatch.context() as patch:
-        patch.setattr(driver, "side_by_side", lambda program, machine: program)
+        patch.setattr(step_merging, "side_by_side", lambda program, machine: program)
         return compiled(cut)
 
 
