@@ -450,18 +450,30 @@ def op_prices(
     """
     from hloipu_compiler.cost_survey.op_prices import OpKinds
 
-    # An op alone calls nothing; so its price is known, whether called code counts or not.
-    request = CompileRequest(machine, tuning=replace(tuning, counts_called_code=False))
-
-    def program_of(alone: Module) -> Program:
-        meeting = _NOBODY_ELSE
-        if meets_others(alone):
-            meeting = Plan(replicas=plan.replicas, partitions=plan.partitions)
-        program = continued(Compilation(request, alone, meeting), Phase.LOWERED).program
-        return for_participants(program, meeting)
-
+    request = one_op_request(machine, tuning)
     counts = plan.replicas, plan.partitions
-    return OpKinds(module).prices(program_of, machine, request.tuning, counts)
+    programs = partial(one_op_program, request, plan=plan)
+    return OpKinds(module).prices(programs, machine, request.tuning, counts)
+
+
+def one_op_request(machine: Machine, tuning: Tuning) -> CompileRequest:
+    """Return the request by which an op is compiled alone.
+
+    It calls nothing; so its price is known, whether called code counts or not.
+    """
+    return CompileRequest(machine, tuning=replace(tuning, counts_called_code=False))
+
+
+def one_op_program(request: CompileRequest, alone: Module, plan: Plan = _NOBODY_ELSE) -> Program:
+    """Return the program of a module of one op, before steps are merged.
+
+    `plan`: has the participants that meet at collectives, an IPU each.
+    """
+    meeting = _NOBODY_ELSE
+    if meets_others(alone):
+        meeting = Plan(replicas=plan.replicas, partitions=plan.partitions)
+    program = continued(Compilation(request, alone, meeting), Phase.LOWERED).program
+    return for_participants(program, meeting)
 
 
 def for_participants(program: Program, plan: Plan) -> Program:

@@ -108,23 +108,28 @@ class OneOp(NamedTuple):
         """What it has in common with an op of another module that takes the same."""
         return form_of(self.module), self.slots
 
-    def pricing(
-        self, program_of: Callable[[Module], Program], machine: Machine
-    ) -> Callable[[], OpPrice | None]:
-        """Return what tells the op's price by itself; None for one that needs its surroundings."""
+    def price(
+        self,
+        program_of: Callable[[Module], Program],
+        machine: Machine,
+        tuning: Tuning,
+        participants: tuple[int, int] = (1, 1),
+    ) -> OpPrice | None:
+        """Return what the op takes by itself, from its program before steps are merged.
+
+        None for one that needs its surroundings. `program_of`: compiles a module by that tuning.
+        """
 
         def price() -> OpPrice | None:
             try:
                 with unheard():
-                    program = program_of(self.module)
-                return self.price(program, machine)
+                    return self._price_in(program_of(self.module), machine)
             except HloipuError:  # such as a collective
                 return None
 
-        return price
+        return PRICE_MEMO.of((machine, tuning, self.key, participants), price)
 
-    def price(self, program: Program, machine: Machine) -> OpPrice:
-        """Return what the op takes, by its program before steps are merged."""
+    def _price_in(self, program: Program, machine: Machine) -> OpPrice:
         forms = Forms(program, machine)
         costs = step_charges(program, machine, forms)
         spent = estimate(program, machine, costs=costs).spent
@@ -173,10 +178,9 @@ class OpKinds:
         ):
             price = None
             if number < _MOST_KINDS and instruction.opcode in LOWERINGS:
-                op = _alone(self.module, instruction)
+                op = alone(self.module, entry, instruction)
                 counts = participants if meets_others(op.module) else (1, 1)
-                key = (machine, tuning, op.key, counts)
-                price = PRICE_MEMO.of(key, op.pricing(program_of, machine))
+                price = op.price(program_of, machine, tuning, counts)
             of_kind.append(OpPrice(work(entry, instruction)) if price is None else price)
         return [NOTHING if kind < 0 else of_kind[kind] for kind in self.kinds]
 
@@ -229,11 +233,11 @@ def _kind(computation: Computation, position: int) -> str:
     )
 
 
-def _alone(module: Module, instruction: Instruction) -> OneOp:
+def alone(module: Module, computation: Computation, instruction: Instruction) -> OneOp:
     """Return a module of one op: what it reads are parameters, but for constants and tuples."""
     instructions: list[Instruction] = []
     names = Names([instruction.name])
-    operands = _written(module.entry, instruction.operands, instructions, names)
+    operands = _written(computation, instruction.operands, instructions, names)
     instructions.append(with_operands(instruction, tuple(operands)))
     entry = Computation("alone", tuple(instructions), len(instructions) - 1)
     others = _called(module, instruction)

@@ -67,7 +67,8 @@ def folded(module: Module, state: StatePairs) -> Folded | None:
     """
     entry = _calling_alike(module)
     root = entry.instructions[entry.root]
-    arrays = [*entry.parameters, *(root.operands if root.opcode == "tuple" else (entry.root,))]
+    outputs = root.operands if root.opcode == "tuple" else (entry.root,)
+    arrays = [*entry.parameters, *outputs]
     if not all(_is_array(entry.instructions[i]) for i in arrays) or entry.users[entry.root]:
         return None
     if any(CONTROL in x.attributes for x in entry.instructions):
@@ -76,7 +77,7 @@ def folded(module: Module, state: StatePairs) -> Folded | None:
     gone = {i for i, other in enumerate(place) if other != i}
     if _WORTH * len(gone) < len(entry.instructions):
         return None
-    results = [n for n, i in enumerate(root.operands) if i not in gone] or [0]
+    results = [n for n, i in enumerate(outputs) if i not in gone] or [0]
     if root.opcode == "tuple":
         operands = tuple(root.operands[n] for n in results)
         shape = TupleShape(tuple(entry.instructions[i].shape for i in operands))

@@ -1,12 +1,13 @@
 """What the program of one device takes: cycles of its ops and of its links, and bytes at its peak.
 
 Products have the price of their cheapest grid, collectives that of their phases over the links, as
-when compiled. Other ops are priced by what they read and write, each tile its share: elementwise
-ops load and store, all others move it between tiles, and what they count runs beside that on
-vectors. Nothing overlaps. Prices are kept by what an op looks like, so that a candidate that
-changes a few ops costs a few prices.
+when compiled. Elementwise ops and those that move data are priced by what they read and write, each
+tile its share: the former load and store it, the latter move it between tiles. All others, as sorts
+and convolutions, are compiled alone. Nothing overlaps. Prices are kept by what an op looks like, so
+that a candidate that changes a few ops costs a few prices.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.call_graph import callees_first
@@ -15,7 +16,7 @@ from hloipu_compiler.analysis.op_cost import CALLS, FREE, OpCosts
 from hloipu_compiler.analysis.participant_groups import groups_of, pairs_of
 from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
+from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, Trait, with_trait
 from hloipu_compiler.ir.shapes import Shape, byte_count
 from hloipu_compiler.partition.sharding_search.folding import stands_for, unfolded
 from hloipu_compiler.planners.dot_placement import product_cycles
@@ -32,6 +33,8 @@ _NO_WORK = FREE | frozenset("reshape broadcast iota copy".split())
 CODE_BYTES = 600
 """Of code and of vertices' state on a tile, for each op that is not elementwise: those are done
 with others. Assumed; 390 to 1,000 in training steps of networks, more where ops are few."""
+_BY_BYTES = ELEMENTWISE | (with_trait(Trait.DATA_MOVEMENT) - {"gather"})
+"""What these read and write says how long they take; indices of a gather are looked up as well."""
 _VIEWS = frozenset("partition-id replica-id".split())
 
 
@@ -73,7 +76,7 @@ class BlockPrices:
             for op in computation.instructions:
                 times = stands_for(op).times
                 if op.opcode not in CALLS:
-                    total = total.plus(self._op(costs, computation, op), times)
+                    total = total.plus(self._op(module, costs, computation, op), times)
                     continue
                 called = [done[name] for name in op.attributes.called]
                 if op.opcode == "conditional":
@@ -89,7 +92,9 @@ class BlockPrices:
         trips = trip_count(module, computation, op)
         return self.assumed_trips if trips is None else trips
 
-    def _op(self, costs: OpCosts, computation: Computation, op: Instruction) -> Spent:
+    def _op(
+        self, module: Module, costs: OpCosts, computation: Computation, op: Instruction
+    ) -> Spent:
         """Return the cycles of one op; equal ones are priced once."""
         if op.opcode in _NO_WORK or op.opcode in _VIEWS:
             return Spent()
@@ -105,9 +110,22 @@ class BlockPrices:
                 spent = Spent(0, self._collective(op, byte_count_of(shapes)))
             else:
                 cycles = product_cycles(self.machine, self.tuning, op, shapes)
+                if cycles is None and op.opcode not in _BY_BYTES:
+                    cycles = self._compiled(module, computation, op)
                 spent = Spent(self._other(costs, computation, op) if cycles is None else cycles)
             self.known[key] = spent
         return spent
+
+    def _compiled(self, module: Module, computation: Computation, op: Instruction) -> int | None:
+        """Return the cycles of an op that is compiled alone; None where that cannot be."""
+        from hloipu_compiler.cost_survey.op_prices import alone
+        from hloipu_compiler.driver import one_op_program, one_op_request
+
+        request = one_op_request(self.machine, self.tuning)
+        price = alone(module, computation, op).price(
+            partial(one_op_program, request), self.machine, self.tuning
+        )
+        return None if price is None else int(price.cycles)
 
     def _collective(self, op: Instruction, size_bytes: int) -> int:
         """Return the cycles of a collective, as `costs.collecting` counts them."""
@@ -130,12 +148,9 @@ class BlockPrices:
         moved = cost.bytes_read + cost.bytes_written
         if op.opcode in ELEMENTWISE:
             return self._on_vectors(moved) + over(cost.transcendentals, self.tiles)
-        amp = self.machine.amp
-        products = amp.f32_channels_per_group * amp.f32_conv_units // amp.f32_position_slots
-        rate = 2 * products if "dim_labels" in op.attributes else 2  # convolutions
         received = over(over(moved, self.tiles), self.machine.exchange.receive_bytes_per_cycle)
         start = beginning(self.machine).cycles + sync(self.machine).cycles
-        return start + received + over(cost.flops + cost.transcendentals, rate * self.tiles)
+        return start + received + over(cost.flops + cost.transcendentals, 2 * self.tiles)
 
     def _on_vectors(self, moved_bytes: int) -> int:
         """Return the cycles in which all tiles load and store so much, each its share."""
