@@ -1,10 +1,10 @@
 """What the program of one device takes: cycles of its ops and of its links, and bytes at its peak.
 
 Products have the price of their cheapest grid, collectives that of their phases over the links, as
-when compiled. Elementwise ops and those that move data are priced by what they read and write, each
-tile its share: the former load and store it, the latter move it between tiles. All others, as sorts
-and convolutions, are compiled alone. Nothing overlaps. Prices are kept by what an op looks like, so
-that a candidate that changes a few ops costs a few prices.
+when compiled. Elementwise ops are priced by what they load and store, each tile its share, but for
+what elementwise ops compute for them; those that move data by what they read and write, between
+tiles. All others, as sorts and convolutions, are compiled alone. Nothing overlaps. Prices are kept
+by what an op looks like, so that a candidate that changes a few ops costs a few prices.
 """
 
 from functools import partial
@@ -35,6 +35,8 @@ CODE_BYTES = 600
 with others. Assumed; 390 to 1,000 in training steps of networks, more where ops are few."""
 _BY_BYTES = ELEMENTWISE | (with_trait(Trait.DATA_MOVEMENT) - {"gather"})
 """What these read and write says how long they take; indices of a gather are looked up as well."""
+_FUSED = ELEMENTWISE | frozenset(("broadcast", "constant", "iota"))
+"""Values that elementwise ops read where they are computed, not from memory."""
 _VIEWS = frozenset("partition-id replica-id".split())
 
 
@@ -98,7 +100,10 @@ class BlockPrices:
         """Return the cycles of one op; equal ones are priced once."""
         if op.opcode in _NO_WORK or op.opcode in _VIEWS:
             return Spent()
-        shapes = tuple([computation.instructions[i].shape for i in op.operands])
+        operands = [computation.instructions[i] for i in op.operands]
+        if op.opcode in ELEMENTWISE:
+            operands = [x for x in operands if x.opcode not in _FUSED]
+        shapes = tuple([x.shape for x in operands])
         key = (op.opcode, op.attributes, op.shape, shapes)
         if op.opcode in COLLECTIVES:
             # The channel is another one each time.
@@ -112,7 +117,9 @@ class BlockPrices:
                 cycles = product_cycles(self.machine, self.tuning, op, shapes)
                 if cycles is None and op.opcode not in _BY_BYTES:
                     cycles = self._compiled(module, computation, op)
-                spent = Spent(self._other(costs, computation, op) if cycles is None else cycles)
+                spent = Spent(
+                    self._other(costs, computation, op, shapes) if cycles is None else cycles
+                )
             self.known[key] = spent
         return spent
 
@@ -143,11 +150,18 @@ class BlockPrices:
             total += cycles * phase.times
         return total
 
-    def _other(self, costs: OpCosts, computation: Computation, op: Instruction) -> int:
+    def _other(
+        self,
+        costs: OpCosts,
+        computation: Computation,
+        op: Instruction,
+        shapes: tuple[Shape, ...],
+    ) -> int:
         cost = costs.of(computation, op)
-        moved = cost.bytes_read + cost.bytes_written
         if op.opcode in ELEMENTWISE:
-            return self._on_vectors(moved) + over(cost.transcendentals, self.tiles)
+            vectors = self._on_vectors(byte_count_of(shapes) + cost.bytes_written)
+            return vectors + over(cost.transcendentals, self.tiles)
+        moved = cost.bytes_read + cost.bytes_written
         received = over(over(moved, self.tiles), self.machine.exchange.receive_bytes_per_cycle)
         start = beginning(self.machine).cycles + sync(self.machine).cycles
         return start + received + over(cost.flops + cost.transcendentals, 2 * self.tiles)

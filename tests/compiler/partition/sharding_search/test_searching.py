@@ -1,5 +1,6 @@
 """The search is near the best of all shardings, finds those of the textbooks, and says flags."""
 
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -9,6 +10,8 @@ import jax.numpy as jnp
 import pytest
 
 from hloipu.encoded import plain_step
+from hloipu_compiler.compilation import CompileRequest
+from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
@@ -28,6 +31,7 @@ from hloipu_compiler.partition.spmd.partitioning import partitioned
 from hloipu_compiler.plan.entry_arrays import aliased
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime import watching
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine
 from tests.support.command_line import run
 from tools.judge_search import rank_agreement
@@ -234,6 +238,51 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
             off = 0.0 if row is found.best else 0.2  # priced as a whole, or by few of its layers
             local = partitioned(text, state).module
             assert row.spent.cycles == pytest.approx(looked.prices.spent(local).cycles, rel=off)
+
+
+def test_equal_layers_are_folded_where_one_array_is_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layers = "".join(
+        f"  w{n} = f32[64,64] parameter({n + 1})\n  d{n} = f32[32,64] dot(t{n}, w{n}), {DOT}\n"
+        f"  e{n} = f32[32,64] exponential(d{n})\n  s{n} = f32[32,64] add(e{n}, d{n})\n"
+        f"  t{n + 1} = f32[32,64] tanh(s{n})\n"
+        for n in range(8)
+    )
+    end = "  v = f32[64,16] parameter(9)\n  ROOT y = f32[32,16] dot(t8, v), " + DOT
+    module = graph_module(f"  t0 = f32[32,64] parameter(0)\n{layers}{end}")
+    monkeypatch.setattr(space, "LONG", 10)
+    looked = Space(module, system_of(module, 2, 1472))
+    assert looked.folded is not None
+    assert looked.folded.arrays[-1] == 10
+    assert found_shardings(module, system_of(module, 2, 1472)).best.is_divided
+
+
+WHOLE_OPS: dict[str, tuple[Callable[..., jax.Array], list[tuple[int, ...]]]] = {
+    "sort": (lambda x: jnp.sort(x, 1), [(256, 512)]),
+    "running totals": (lambda x: jnp.cumsum(x, 0) * 2 + 1, [(1024, 256)]),
+    "rows looked up": (lambda t, i: t[i.astype(jnp.int32)].sum(1), [(4096, 128), (64, 16)]),
+    "convolution": (
+        lambda x, w: jax.lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        ),
+        [(8, 28, 28, 32), (3, 3, 32, 64)],
+    ),
+    "norm of rows": (lambda x: (x - x.mean(1, keepdims=True)) / x.std(1)[:, None], [(512, 768)]),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE_OPS)
+def test_estimates_are_near_what_compiling_gives(name: str) -> None:
+    function, shapes = WHOLE_OPS[name]
+    given = [jax.ShapeDtypeStruct(s, jnp.float32) for s in shapes]
+    module = module_of(jax.jit(function).lower(*given).as_text(dialect="hlo"))
+    system = system_of(module, 2, 1472)
+    for row in found_shardings(module, system).good[:3]:
+        text = annotated(module, row.mesh, row.sharding(module).rules).module
+        program = compile_module(text, CompileRequest(system.machine)).program
+        cycles = CompiledProgram(program, system.machine).estimate().device_cycles
+        assert row.spent.cycles == pytest.approx(cycles, rel=0.3)
 
 
 def test_what_divides_is_looked_at_however_little_time_there_is() -> None:
