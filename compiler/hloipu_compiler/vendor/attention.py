@@ -29,7 +29,7 @@ class Attention:
     bias_is_scaled: bool = False
     sink: Value | None = None
     """f32[heads]: a score that takes part in the sum and has no value (arXiv 2309.17453)."""
-    kept: Value | None = None
+    dropout_mask: Value | None = None
     """Truth values like scores: probabilities that dropout leaves."""
     share: float = 1.0
     """Of probabilities that dropout leaves."""
@@ -40,18 +40,18 @@ class Attention:
         return self.k.dims[2]
 
     @property
-    def each(self) -> int:
+    def heads_per_group(self) -> int:
         """Heads of queries to one of keys."""
         return self.q.dims[2] // self.groups
 
     @property
     def dims(self) -> tuple[int, ...]:
         """Sizes of scores: batch, groups, rows, heads of a group, keys."""
-        return (self.q.dims[0], self.groups, self.q.dims[1], self.each, self.k.dims[1])
+        return (self.q.dims[0], self.groups, self.q.dims[1], self.heads_per_group, self.k.dims[1])
 
     def grouped(self, x: Value) -> Value:
         """Return [batch, rows, heads, size] with its heads in groups."""
-        return x.shaped((*x.dims[:2], self.groups, self.each, x.dims[3]))
+        return x.shaped((*x.dims[:2], self.groups, self.heads_per_group, x.dims[3]))
 
     # -- scores ------------------------------------------------------------------------------------
 
@@ -63,8 +63,8 @@ class Attention:
         else:
             scores = scores if self.scale == 1 else scores * self.scale
             scores = scores if self.bias is None else scores + self._spread_bias(self.bias)
-        seen = self.seen()
-        return scores if seen is None else seen.chosen(scores, _HIDDEN, scores)
+        visible = self.seen()
+        return scores if visible is None else visible.chosen(scores, _HIDDEN, scores)
 
     @property
     def wide(self) -> str:
@@ -85,22 +85,26 @@ class Attention:
 
     def without_unseen(self, x: Value) -> Value:
         """Return an array like scores with 0 where a query without keys would leave more."""
-        seen = self.seen()
-        return x if seen is None or not self.may_see_nothing else seen.chosen(x, 0.0, x)
+        visible = self.seen()
+        return x if visible is None or not self.may_see_nothing else visible.chosen(x, 0.0, x)
 
     def _spread_bias(self, bias: Value) -> Value:
         batch, heads, rows, keys = bias.dims
-        split = (self.groups, self.each) if heads > 1 else (1, 1)
+        split = (self.groups, self.heads_per_group) if heads > 1 else (1, 1)
         parts = bias.wide().shaped((batch, *split, rows, keys)).turned((0, 1, 3, 2, 4))
         along = [d for d, n in enumerate(parts.dims) if n > 1 or self.dims[d] == 1]
         return parts.shaped([parts.dims[d] for d in along]).spread(self.dims, along)
 
     def _spread_sink(self, sink: Value) -> Value:
-        return sink.shaped((self.groups, self.each)).spread(self.dims[:4], (1, 3))
+        return sink.shaped((self.groups, self.heads_per_group)).spread(self.dims[:4], (1, 3))
 
     def dropped(self, x: Value) -> Value:
         """Return an array like scores with what dropout leaves, larger by what it takes."""
-        return x if self.kept is None else self.kept.chosen(x * (1 / self.share), 0.0, x)
+        return (
+            x
+            if self.dropout_mask is None
+            else self.dropout_mask.chosen(x * (1 / self.share), 0.0, x)
+        )
 
     # -- forward -----------------------------------------------------------------------------------
 
@@ -127,18 +131,18 @@ class Attention:
 
     def _ungrouped(self, x: Value) -> Value:
         """Return [batch, groups, rows, heads of a group, size] as [batch, rows, heads, size]."""
-        batch, groups, rows, each, size = x.dims
-        return x.turned((0, 2, 1, 3, 4)).shaped((batch, rows, groups * each, size))
+        batch, groups, rows, heads_per_group, size = x.dims
+        return x.turned((0, 2, 1, 3, 4)).shaped((batch, rows, groups * heads_per_group, size))
 
     def as_statistics(self, x: Value) -> Value:
         """Return [batch, groups, rows, heads of a group] as [batch, heads, rows]."""
-        batch, groups, rows, each = x.dims
-        return x.turned((0, 1, 3, 2)).shaped((batch, groups * each, rows))
+        batch, groups, rows, heads_per_group = x.dims
+        return x.turned((0, 1, 3, 2)).shaped((batch, groups * heads_per_group, rows))
 
     def from_statistics(self, x: Value) -> Value:
         """Return [batch, heads, rows] as [batch, groups, rows, heads of a group]."""
-        batch, groups, rows, each, _ = self.dims
-        return x.shaped((batch, groups, each, rows)).turned((0, 1, 3, 2))
+        batch, groups, rows, heads_per_group, _ = self.dims
+        return x.shaped((batch, groups, heads_per_group, rows)).turned((0, 1, 3, 2))
 
     def probabilities(self) -> Value:
         """Return the softmax, before dropout."""
@@ -168,7 +172,7 @@ class Gradients:
 
 
 def backward(
-    given: Attention, probabilities: Value, result: Value | None, gradient: Value,
+    attention: Attention, probabilities: Value, result: Value | None, gradient: Value,
     statistics: Value | None = None,
 ) -> Gradients:  # fmt: skip
     """Return the gradients of some queries' attention.
@@ -176,44 +180,44 @@ def backward(
     `result`: what it gave; None: the mean gradient is computed from the probabilities.
     `statistics` [batch, heads, rows]: needed for a sink.
     """
-    kind, wide = given.q.kind, given.wide
-    outer = given.grouped(gradient)
-    dropped = given.dropped(probabilities).converted(kind)
+    kind, wide = attention.q.kind, attention.wide
+    outer = attention.grouped(gradient)
+    dropped = attention.dropped(probabilities).converted(kind)
     dv = dropped.dotted(outer, ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
-    arriving = given.dropped(outer.dotted(given.v, ((4,), (3,)), ((0, 2), (0, 2)), wide))
+    arriving = attention.dropped(outer.dotted(attention.v, ((4,), (3,)), ((0, 2), (0, 2)), wide))
     if result is None:
         mean = (probabilities * arriving).reduced("add", [4])
     else:
-        both = given.grouped(gradient.converted(wide) * result.converted(wide))
+        both = attention.grouped(gradient.converted(wide) * result.converted(wide))
         mean = both.reduced("add", [4]).turned((0, 2, 1, 3))
-    ds = probabilities * (arriving - given.of_rows(mean))
-    narrow = (ds if given.scale == 1 else ds * given.scale).converted(kind)
-    dq = narrow.dotted(given.k, ((4,), (1,)), ((0, 1), (0, 2)), wide)
-    dk = narrow.dotted(given.grouped(given.q), ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
+    ds = probabilities * (arriving - attention.of_rows(mean))
+    narrow = (ds if attention.scale == 1 else ds * attention.scale).converted(kind)
+    dq = narrow.dotted(attention.k, ((4,), (1,)), ((0, 1), (0, 2)), wide)
+    dk = narrow.dotted(attention.grouped(attention.q), ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
     return Gradients(
-        given._ungrouped(dq).converted(kind), dk.turned((0, 2, 1, 3)), dv.turned((0, 2, 1, 3)),
-        _of_bias(given, ds), _of_sink(given, mean, statistics),
+        attention._ungrouped(dq).converted(kind), dk.turned((0, 2, 1, 3)), dv.turned((0, 2, 1, 3)),
+        _of_bias(attention, ds), _of_sink(attention, mean, statistics),
     )  # fmt: skip
 
 
-def _of_bias(given: Attention, ds: Value) -> Value | None:
+def _of_bias(attention: Attention, ds: Value) -> Value | None:
     """Return the gradient of a bias: sums over what it was spread along."""
-    if given.bias is None:
+    if attention.bias is None:
         return None
-    batch, heads, rows, keys = given.bias.dims
-    split = (given.groups, given.each) if heads > 1 else (1, 1)
+    batch, heads, rows, keys = attention.bias.dims
+    split = (attention.groups, attention.heads_per_group) if heads > 1 else (1, 1)
     sizes = (batch, split[0], rows, split[1], keys)
-    over = [d for d, n in enumerate(sizes) if n == 1 and given.dims[d] > 1]
-    gradient = ds if not given.bias_is_scaled else ds * given.scale
+    over = [d for d, n in enumerate(sizes) if n == 1 and attention.dims[d] > 1]
+    gradient = ds if not attention.bias_is_scaled else ds * attention.scale
     if over:
         gradient = gradient.reduced("add", over)
-    return gradient.shaped(sizes).turned((0, 1, 3, 2, 4)).shaped(given.bias.dims)
+    return gradient.shaped(sizes).turned((0, 1, 3, 2, 4)).shaped(attention.bias.dims)
 
 
-def _of_sink(given: Attention, mean: Value, statistics: Value | None) -> Value | None:
+def _of_sink(attention: Attention, mean: Value, statistics: Value | None) -> Value | None:
     """Return the gradient of a sink, whose value is 0: its probability times the mean."""
-    if given.sink is None or statistics is None:
+    if attention.sink is None or statistics is None:
         return None
-    shift = given._spread_sink(given.sink) - given.from_statistics(statistics)
+    shift = attention._spread_sink(attention.sink) - attention.from_statistics(statistics)
     gradient = -(shift.unary("exponential") * mean).reduced("add", [0, 2])
-    return gradient.shaped(given.sink.dims)
+    return gradient.shaped(attention.sink.dims)

@@ -40,18 +40,20 @@ class Whole:
     @property
     def arrays(self) -> tuple[Value, ...]:
         """What data it depends on."""
-        others = tuple(array for array in (self.bias, self.sink, self.seed) if array is not None)
-        return (self.q, self.k, self.v, *others, *self.mask.arrays())
+        optional_arrays = tuple(
+            array for array in (self.bias, self.sink, self.seed) if array is not None
+        )
+        return (self.q, self.k, self.v, *optional_arrays, *self.mask.arrays())
 
     def of(self, arrays: Sequence[Value]) -> "Whole":
         """Return the same attention of data in other places."""
-        given = iter(arrays)
-        q, k, v = next(given), next(given), next(given)
+        remaining = iter(arrays)
+        q, k, v = next(remaining), next(remaining), next(remaining)
         bias, sink, seed = (
-            None if optional is None else next(given)
+            None if optional is None else next(remaining)
             for optional in (self.bias, self.sink, self.seed)
         )
-        mask = self.mask.of(tuple(given))
+        mask = self.mask.of(tuple(remaining))
         return replace(self, q=q, k=k, v=v, bias=bias, sink=sink, seed=seed, mask=mask)
 
     @property
@@ -81,7 +83,7 @@ class Whole:
         place = number.converted("u64").shaped((1,)) * float(_STREAM)
         bits = numbered_bits(self.seed, math.prod(attention.dims), place)
         return replace(
-            attention, kept=fraction(bits).compared("LT", self.share).shaped(attention.dims)
+            attention, dropout_mask=fraction(bits).compared("LT", self.share).shaped(attention.dims)
         )
 
 
@@ -92,8 +94,8 @@ class _Forward(Step):
         self.whole, self.count, self.size = whole, count, size
         """Queries of a block, and of each before it."""
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
-        *arrays, results, statistics = given
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        *arrays, results, statistics = carried
         first = iteration * float(self.size)
         part, numbers = self.whole.of(arrays).rows(iteration, first, self.count).forward()
         return [
@@ -141,10 +143,10 @@ class Given:
 
     def of(self, arrays: Sequence[Value]) -> "Given":
         """Return the same in other places."""
-        given = iter(arrays)
-        gradient = next(given)
+        remaining = iter(arrays)
+        gradient = next(remaining)
         parts = (self.result, self.statistics, self.probabilities)
-        return Given(gradient, *(None if part is None else next(given) for part in parts))
+        return Given(gradient, *(None if part is None else next(remaining) for part in parts))
 
     def rows(self, first: Value, count: int) -> "Given":
         """Return the part of so many queries."""
@@ -152,16 +154,18 @@ class Given:
         if count != self.gradient.dims[1]:
             rows = rows + first
         places = zip((self.result, self.statistics, self.probabilities), (1, 2, 2), strict=True)
-        others = (None if part is None else taken_rows(part, rows, d) for part, d in places)
-        return Given(taken_rows(self.gradient, rows, 1), *others)
+        parts = (None if part is None else taken_rows(part, rows, d) for part, d in places)
+        return Given(taken_rows(self.gradient, rows, 1), *parts)
 
     def gradients(self, part: Attention) -> Gradients:
         """Return the gradients of a part with these rows."""
         if self.statistics is not None:
             probabilities = part.again(self.statistics)
         elif self.probabilities is not None:
-            batch, groups, rows, each, keys = part.dims
-            probabilities = self.probabilities.wide().shaped((batch, groups, each, rows, keys))
+            batch, groups, rows, heads_per_group, keys = part.dims
+            probabilities = self.probabilities.wide().shaped(
+                (batch, groups, heads_per_group, rows, keys)
+            )
             probabilities = probabilities.turned((0, 1, 3, 2, 4))
         else:
             probabilities = part.probabilities()
@@ -174,21 +178,23 @@ class _Backward(Step):
     def __init__(self, whole: Whole, given: Given, count: int, size: int) -> None:
         self.whole, self.given, self.count, self.size = whole, given, count, size
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
         middle = len(self.whole.arrays)
         end = middle + len(self.given.arrays)
         first = iteration * float(self.size)
-        part = self.whole.of(given[:middle]).rows(iteration, first, self.count)
-        block = self.given.of(given[middle:end]).rows(first, self.count).gradients(part)
-        dq, dk, dv, *others = given[end:]
+        part = self.whole.of(carried[:middle]).rows(iteration, first, self.count)
+        block = self.given.of(carried[middle:end]).rows(first, self.count).gradients(part)
+        dq, dk, dv, *later_sums = carried[end:]
         sums = [with_rows(dq, block.q, first, 1), dk + block.k, dv + block.v]
         if block.bias is not None:
-            whole = others.pop(0)
-            by_rows = whole.dims[2] > 1
-            sums.append(with_rows(whole, block.bias, first, 2) if by_rows else whole + block.bias)
+            bias_sum = later_sums.pop(0)
+            by_rows = bias_sum.dims[2] > 1
+            sums.append(
+                with_rows(bias_sum, block.bias, first, 2) if by_rows else bias_sum + block.bias
+            )
         if block.sink is not None:
-            sums.append(others.pop(0) + block.sink)
-        return [*given[:end], *sums]
+            sums.append(later_sums.pop(0) + block.sink)
+        return [*carried[:end], *sums]
 
 
 def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
@@ -203,21 +209,21 @@ def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
     sums = [text.full(whole.q.kind, whole.q.dims, 0)]
     sums += [text.full(wide, optional.dims, 0) for optional in (whole.k, whole.v)]
     has_sink = whole.sink is not None and given.statistics is not None
-    others = (whole.bias, whole.sink if has_sink else None)
-    sums += [text.full(wide, optional.dims, 0) for optional in others if optional is not None]
+    optionals = (whole.bias, whole.sink if has_sink else None)
+    sums += [text.full(wide, optional.dims, 0) for optional in optionals if optional is not None]
     carried = [*whole.arrays, *given.arrays, *sums]
     carried = Loop(text, iterations).run(carried, _Backward(whole, given, size, size))
     if queries % size:
         last = _Backward(whole, given, queries % size, size)
         carried = list(last(text.number("s32", iterations), carried))
     dq, dk, dv, *more = carried[len(whole.arrays) + len(given.arrays) :]
-    bias, sink = (None if optional is None else more.pop(0) for optional in others)
+    bias, sink = (None if optional is None else more.pop(0) for optional in optionals)
     return Gradients(dq, dk, dv, bias, sink)
 
 
-def with_rows(whole: Value, part: Value, first: Value, dimension: int) -> Value:
+def with_rows(array: Value, part: Value, first: Value, dimension: int) -> Value:
     """Return an array with consecutive rows replaced."""
-    zero = whole.text.number("s32", 0)
-    starts = ", ".join(first.name if d == dimension else zero.name for d in range(whole.rank))
-    given = f"{whole.name}, {part.name}, {starts}"
-    return whole.text.add("dynamic-update-slice", whole.kind, whole.dims, given)
+    zero = array.text.number("s32", 0)
+    starts = ", ".join(first.name if d == dimension else zero.name for d in range(array.rank))
+    operands = f"{array.name}, {part.name}, {starts}"
+    return array.text.add("dynamic-update-slice", array.kind, array.dims, operands)

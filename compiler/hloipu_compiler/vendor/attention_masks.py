@@ -135,5 +135,5 @@ def taken_rows(x: Value, rows: Value, dimension: int) -> Value:
     zero = x.text.number("s32", 0)
     starts = ", ".join(first.name if d == dimension else zero.name for d in range(x.rank))
     dims = [count if d == dimension else n for d, n in enumerate(x.dims)]
-    said = f"dynamic_slice_sizes={{{','.join(map(str, dims))}}}"
-    return x.text.add("dynamic-slice", x.kind, dims, f"{x.name}, {starts}", said)
+    attributes = f"dynamic_slice_sizes={{{','.join(map(str, dims))}}}"
+    return x.text.add("dynamic-slice", x.kind, dims, f"{x.name}, {starts}", attributes)

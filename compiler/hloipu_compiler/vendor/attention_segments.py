@@ -55,7 +55,7 @@ class Sequences:
             rows += [start / float(size), (start + length - 1.0) / float(size)]
         unused = self.lengths[0].compared("LE", 0.0) | self.lengths[1].compared("LE", 0.0)
         same = rows[0].compared("EQ", rows[1])
-        for one, other in pairwise(rows[1:]):
-            same = same & one.compared("EQ", other)
+        for row_of_start, end in pairwise(rows[1:]):
+            same = same & row_of_start.compared("EQ", end)
         fits = (same | unused).converted("s32").reduced("minimum", [0], 1).compared("EQ", 1)
         return fits.spread(x.dims, ()).chosen(x, float("nan"), x)

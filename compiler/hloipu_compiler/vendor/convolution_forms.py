@@ -70,7 +70,7 @@ class Forward:
 
 def forward_of(call: Call) -> Forward:
     """Return the forward convolution of a call."""
-    match = _LABELS.fullmatch(str(call.said.get("dim_labels", "")).strip())
+    match = _LABELS.fullmatch(str(call.attributes.get("dim_labels", "")).strip())
     if match is None:
         raise call.wrong("its dim_labels are missing")
     labels = Labels(*match.groups())
@@ -79,14 +79,14 @@ def forward_of(call: Call) -> Forward:
               f"its dim_labels {labels.text} are those of no convolution")  # fmt: skip
     if call.integer("batch_group_count", 1) != 1:
         raise call.unsupported("its batch is in groups", "write the convolution out in HLO")
-    window = _window(call, str(call.said.get("window", "")), len(labels.spatial))
+    window = _window(call, str(call.attributes.get("window", "")), len(labels.spatial))
     groups = call.integer("feature_group_count", 1)
     call.need(groups > 0, f"its feature_group_count is {groups}")
     return Forward(call, labels, window, groups)
 
 
-def _window(call: Call, said: str, rank: int) -> Window:
-    parts: Mapping[str, str] = dict(_PARTS.findall(said))
+def _window(call: Call, text: str, rank: int) -> Window:
+    parts: Mapping[str, str] = dict(_PARTS.findall(text))
 
     def numbers(key: str, default: int) -> tuple[int, ...]:
         values = tuple(int(n) for n in parts[key].split("x")) if key in parts else (default,) * rank
@@ -121,8 +121,8 @@ def turned_filter(forward: Forward, x: Value, places: Sequence[int] | None = Non
     """Return a filter with its places in the other order."""
     labels = forward.labels
     dims = places or [labels.filter.index(c) for c in labels.spatial]
-    said = f"dimensions={{{','.join(map(str, dims))}}}"
-    return x.text.add("reverse", x.kind, x.dims, x.name, said) if dims else x
+    attributes = f"dimensions={{{','.join(map(str, dims))}}}"
+    return x.text.add("reverse", x.kind, x.dims, x.name, attributes) if dims else x
 
 
 def convolved(forward: Forward, x: Value, kernel: Value, kind: str, dims: Sequence[int]) -> Value:
@@ -136,10 +136,10 @@ def _written(
     x: Value, kernel: Value, kind: str, dims: Sequence[int], window: Window, labels: Labels,
     groups: str,
 ) -> Value:  # fmt: skip
-    said = f"{window.text}, dim_labels={labels.text}, {groups}"
+    attributes = f"{window.text}, dim_labels={labels.text}, {groups}"
     if not labels.spatial:
-        said = f"dim_labels={labels.text}, {groups}"
-    return x.text.add("convolution", kind, dims, f"{x.name}, {kernel.name}", said)
+        attributes = f"dim_labels={labels.text}, {groups}"
+    return x.text.add("convolution", kind, dims, f"{x.name}, {kernel.name}", attributes)
 
 
 def gradient_of_input(

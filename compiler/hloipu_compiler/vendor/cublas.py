@@ -24,16 +24,16 @@ _SUMS = {"s8": "s32", "f16": "f32", "bf16": "f32"} | dict.fromkeys(_F8, "f32")
 _SIDES = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
 
 
-def _epilogue(said: Call) -> tuple[bool, str, bool]:
+def _epilogue(settings: Call) -> tuple[bool, str, bool]:
     """Return whether there is a bias, the activation, and whether what goes into it is kept."""
-    text = str(said.said.get("epilogue", "DEFAULT"))
+    text = str(settings.attributes.get("epilogue", "DEFAULT"))
     name = "" if text == "DEFAULT" else text
     has_bias = name == "BIAS" or name.startswith("BIAS_")
     name = name.removeprefix("BIAS").removeprefix("_")
     is_kept = name.endswith("_AUX")
     name = name.removesuffix("_AUX")
     if name not in _EPILOGUES:
-        raise said.unsupported(
+        raise settings.unsupported(
             f"its epilogue is {text[:40]!r}", "print the module before its products are rewritten"
         )
     return has_bias, name, is_kept
@@ -47,9 +47,9 @@ def _activated(name: str, x: Value) -> Value:
     return activations.swish(x) if name == "SILU" else x
 
 
-def product_of(said: Call, a: Value, b: Value, kind: str) -> Value:
+def product_of(settings: Call, a: Value, b: Value, kind: str) -> Value:
     """Return the product that dot_dimension_numbers say, its elements of a type."""
-    numbers = said.section("dot_dimension_numbers")
+    numbers = settings.section("dot_dimension_numbers")
     dimensions = []
     for side in _SIDES:
         key = f"{side}_dimensions"
@@ -60,10 +60,10 @@ def product_of(said: Call, a: Value, b: Value, kind: str) -> Value:
         (b, (*dimensions[1], *dimensions[3])),
     ):
         fits = len(set(used)) == len(used) and all(0 <= d < operand.rank for d in used)
-        said.need(fits, f"its dimensions {used} are none of {operand.dims}")
-    for one, other in (contracting, batch):
-        alike = [a.dims[d] for d in one] == [b.dims[d] for d in other]
-        said.need(alike, "its operands differ in size where they meet")
+        settings.need(fits, f"its dimensions {used} are none of {operand.dims}")
+    for lhs_dims, rhs_dims in (contracting, batch):
+        alike = [a.dims[d] for d in lhs_dims] == [b.dims[d] for d in rhs_dims]
+        settings.need(alike, "its operands differ in size where they meet")
     return a.dotted(b, contracting, batch, kind)
 
 
@@ -74,60 +74,62 @@ def _scaled(x: Value, factor: float) -> Value:
 def _settings(call: Call) -> Call:
     """Return the call with the configuration of its product: older versions have it alone."""
     key = "gemm_backend_config"
-    said = call.section(key) if call.has(key) else call
-    if said.number("alpha_imag", 0) != 0:
+    settings = call.section(key) if call.has(key) else call
+    if settings.number("alpha_imag", 0) != 0:
         raise call.unsupported("its factor alpha is complex", "write the product out in HLO")
-    return said
+    return settings
 
 
 @formula("__cublas$gemm")
 def _gemm(call: Call) -> Sequence[Value]:
     """Return alpha a b + beta c, and a workspace where the call has one."""
-    said = _settings(call)
-    beta = said.number("beta", 0)
-    a, b, *others = call.takes(3 if beta else 2)
-    has_bias, name, _ = _epilogue(said)
+    settings = _settings(call)
+    beta = settings.number("beta", 0)
+    a, b, *optional = call.takes(3 if beta else 2)
+    has_bias, name, _ = _epilogue(settings)
     call.need(not has_bias and not name, "a product of cuBLAS has no epilogue")
-    product = _matrix(said, a, b, others[0] if beta else None, call.results[0][0])
+    product = _matrix(settings, a, b, optional[0] if beta else None, call.results[0][0])
     return [product, *workspaces(call, 1)]
 
 
-def _matrix(said: Call, a: Value, b: Value, c: Value | None, kind: str) -> Value:
+def _matrix(settings: Call, a: Value, b: Value, c: Value | None, kind: str) -> Value:
     """Return alpha a b + beta c in a type; sums are wider than narrow operands."""
-    alpha, beta = said.number("alpha_real"), said.number("beta", 0)
+    alpha, beta = settings.number("alpha_real"), settings.number("beta", 0)
     if alpha == 1 and c is None:
-        return product_of(said, a, b, kind)
+        return product_of(settings, a, b, kind)
     return _summed(
-        said, product_of(said, a, b, _SUMS.get(a.kind, a.kind)), c, alpha, beta
+        settings, product_of(settings, a, b, _SUMS.get(a.kind, a.kind)), c, alpha, beta
     ).converted(kind)
 
 
-def _summed(said: Call, product: Value, c: Value | None, alpha: float, beta: float) -> Value:
+def _summed(settings: Call, product: Value, c: Value | None, alpha: float, beta: float) -> Value:
     if product.kind[0] == "s":
-        whole = float(alpha).is_integer() and float(beta).is_integer()
-        product = product if whole else product.converted("f32")
+        stays_integer = float(alpha).is_integer() and float(beta).is_integer()
+        product = product if stays_integer else product.converted("f32")
     scaled = _scaled(product, alpha)
     if c is None:
         return scaled
-    said.need(c.dims == scaled.dims, f"its third operand is no {scaled.dims}")
+    settings.need(c.dims == scaled.dims, f"its third operand is no {scaled.dims}")
     return scaled + _scaled(c.converted(scaled.kind), beta)
 
 
 @formula("__cublas$lt$matmul")
 def _lt(call: Call) -> Sequence[Value]:
     """Return a product, what went into its activation if it is kept, and a workspace."""
-    said = _settings(call)
-    beta = said.number("beta", 0)
-    has_bias, name, is_kept = _epilogue(said)
-    a, b, *others = call.takes(2 + (beta != 0) + has_bias)
+    settings = _settings(call)
+    beta = settings.number("beta", 0)
+    has_bias, name, is_kept = _epilogue(settings)
+    a, b, *optional = call.takes(2 + (beta != 0) + has_bias)
     kind = call.results[0][0]
-    c = others.pop(0) if beta else None
+    c = optional.pop(0) if beta else None
     if not has_bias and not name:
-        return [_matrix(said, a, b, c, kind), *workspaces(call, 1)]
+        return [_matrix(settings, a, b, c, kind), *workspaces(call, 1)]
     wide = _SUMS.get(a.kind, a.kind)
-    total = _summed(said, product_of(said, a, b, wide), c, said.number("alpha_real"), beta)
+    total = _summed(
+        settings, product_of(settings, a, b, wide), c, settings.number("alpha_real"), beta
+    )
     if has_bias:
-        total = _with_bias(call, total, others[0])
+        total = _with_bias(call, total, optional[0])
     results = [_activated(name, total).converted(kind)]
     if is_kept:
         call.need(len(call.results) > 1, "it keeps what goes into its activation, and does not say")
@@ -146,34 +148,34 @@ def _with_bias(call: Call, x: Value, bias: Value) -> Value:
 @formula("__cublas$lt$matmul$f8")
 def _lt_f8(call: Call) -> Sequence[Value]:
     """Return a product of 8-bit floats with their scales, its largest value, a workspace."""
-    said = _settings(call)
-    beta = said.number("beta", 0)
-    has_bias, name, is_kept = _epilogue(said)
+    settings = _settings(call)
+    beta = settings.number("beta", 0)
+    has_bias, name, is_kept = _epilogue(settings)
     call.need(not is_kept, "what goes into its activation is not kept for 8-bit floats")
     kind = call.results[0][0]
     is_narrow = kind in _F8
     # Later versions give the result's scale where it has one; earlier ones both c's and its.
     later, earlier = 4 + (beta != 0) + has_bias + is_narrow, 6 + (beta != 0) + has_bias
-    a, b, *others = call.takes(later, earlier)
+    a, b, *optional = call.takes(later, earlier)
     call.need(a.kind in _F8 and b.kind in _F8, f"its operands are {a.kind} and {b.kind}")
-    c = others.pop(0) if beta else None
+    c = optional.pop(0) if beta else None
     if c is not None and c.kind in _F8:
         raise call.unsupported("its third operand is of 8 bits", "convert that one before")
-    one, other = (_scalar(call, others.pop(0)) for _ in range(2))
+    scale_a, scale_b = (_scalar(call, optional.pop(0)) for _ in range(2))
     out: Value | None = None
     if len(call.operands) == earlier:
-        out = others[1] if is_narrow else None
-        others = others[2:]
+        out = optional[1] if is_narrow else None
+        optional = optional[2:]
     elif is_narrow:
-        out = others.pop()
-    product = product_of(said, a.converted("f16"), b.converted("f16"), "f32")
-    product = product * (one * other)
-    product = _summed(said, product, c, said.number("alpha_real"), beta)
+        out = optional.pop()
+    product = product_of(settings, a.converted("f16"), b.converted("f16"), "f32")
+    product = product * (scale_a * scale_b)
+    product = _summed(settings, product, c, settings.number("alpha_real"), beta)
     if has_bias:
-        product = _with_bias(call, product, others[0])
+        product = _with_bias(call, product, optional[0])
     product = _activated(name, product)
     results = [_rounded(product if out is None else product * _scalar(call, out), kind)]
-    if said.flag("damax_output", default=False):
+    if settings.flag("damax_output", default=False):
         call.need(len(call.results) > 1, "it gives its largest value, and does not say")
         most = product.unary("abs").reduced("maximum", range(product.rank), 0)
         results.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
@@ -200,10 +202,10 @@ def _triangular_solve(call: Call) -> Sequence[Value]:
     left, lower = call.flag("left_side", default=False), call.flag("lower", default=False)
     unit = call.flag("unit_diagonal", default=False)
     turned = call.word("transpose_a", "NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
-    said = ", ".join(
+    attributes = ", ".join(
         [f"{key}={str(is_so).lower()}" for key, is_so in
          (("left_side", left), ("lower", lower), ("unit_diagonal", unit))]
         + [f"transpose_a={turned}"]
     )  # fmt: skip
-    solution = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", said)
+    solution = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", attributes)
     return [solution, *workspaces(call, 1)]

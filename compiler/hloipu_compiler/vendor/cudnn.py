@@ -36,10 +36,10 @@ _INTEGERS = ("s8", "u8", "s32")
 
 def _settings(call: Call) -> Call:
     key = "cudnn_conv_backend_config"
-    said = call.section(key) if call.has(key) else call
-    if said.flag("reordered_int8_nchw_vect", default=False):
+    settings = call.section(key) if call.has(key) else call
+    if settings.flag("reordered_int8_nchw_vect", default=False):
         raise call.unsupported("its filter is reordered", "print the module before that")
-    return said
+    return settings
 
 
 def _scaled(x: Value, factor: float, kind: str) -> Value:
@@ -73,7 +73,7 @@ def _forward(call: Call) -> Sequence[Value]:
 @formula("__cudnn$convForwardGraph")
 def _graph(call: Call) -> Sequence[Value]:
     """Return a convolution that is alone in its graph."""
-    text = str(_settings(call).said.get("serialized_graph", ""))
+    text = str(_settings(call).attributes.get("serialized_graph", ""))
     if text.count(":") > 1 or "conv()" not in text:
         raise call.unsupported(
             "its graph has more than a convolution",
@@ -95,9 +95,9 @@ def _backward_filter(call: Call) -> Sequence[Value]:
 def _gradient(
     call: Call, write: Callable[[Forward, Value, Value, str, Sequence[int]], Value]
 ) -> Sequence[Value]:
-    one, other = call.takes(2)
+    lhs, rhs = call.takes(2)
     kind, dims = _result(call)
-    gradient = write(forward_of(call), one, other, kind, dims)
+    gradient = write(forward_of(call), lhs, rhs, kind, dims)
     factor = _settings(call).number("conv_result_scale", 1)
     return [_scaled(gradient, factor, kind), *workspaces(call, 1)]
 
@@ -105,33 +105,33 @@ def _gradient(
 @formula("__cudnn$convBiasActivationForward")
 def _fused(call: Call) -> Sequence[Value]:
     """Return activation(scale conv + scale of the side input * that + bias), and a workspace."""
-    x, kernel, bias, *others = call.takes(3, 4)
-    said = _settings(call)
-    side = said.number("side_input_scale", 0)
+    x, kernel, bias, *side_inputs = call.takes(3, 4)
+    settings = _settings(call)
+    side = settings.number("side_input_scale", 0)
     kind, dims = _result(call)
     if kind in _INTEGERS:
         raise call.unsupported(f"it rounds to {kind}", "write the convolution out in HLO")
     forward = forward_of(call)
     wide = {"f16": "f32", "bf16": "f32"}.get(kind, kind)
     total = convolved(forward, x, kernel, "s32" if x.kind in _INTEGERS else wide, dims)
-    total = _scaled(total.converted(wide), said.number("conv_result_scale", 1), wide)
-    call.need(bool(others) or side == 0, "it scales a side input that is not there")
-    if others:
-        call.need(others[0].dims == dims, f"its side input is no {dims}")
-        total = total + _scaled(others[0].converted(wide), side, wide)
+    total = _scaled(total.converted(wide), settings.number("conv_result_scale", 1), wide)
+    call.need(bool(side_inputs) or side == 0, "it scales a side input that is not there")
+    if side_inputs:
+        call.need(side_inputs[0].dims == dims, f"its side input is no {dims}")
+        total = total + _scaled(side_inputs[0].converted(wide), side, wide)
     at = forward.labels.output.index("f")
     call.need(math.prod(bias.dims) == dims[at], f"its bias is no {dims[at]} numbers")
     total = total + bias.converted(wide).shaped((dims[at],)).spread(dims, (at,))
-    return [_activated(call, said, total).converted(kind), *workspaces(call, 1)]
+    return [_activated(call, settings, total).converted(kind), *workspaces(call, 1)]
 
 
-def _activated(call: Call, said: Call, x: Value) -> Value:
-    mode = said.said.get("activation_mode", "kNone")
+def _activated(call: Call, settings: Call, x: Value) -> Value:
+    mode = settings.attributes.get("activation_mode", "kNone")
     text = str(mode)
     if text.isdigit() and int(text) < len(_NUMBERED):
         text = _NUMBERED[int(text)]
     if text == "kLeakyRelu":
-        return x.compared("GT", 0.0).chosen(x, x * said.number("leakyrelu_alpha", 0), x)
+        return x.compared("GT", 0.0).chosen(x, x * settings.number("leakyrelu_alpha", 0), x)
     if text not in _ACTIVATIONS:
         raise call.unsupported(
             f"its activation_mode is {str(mode)[:40]!r}", "write the activation out in HLO"
@@ -143,10 +143,10 @@ def _activated(call: Call, said: Call, x: Value) -> Value:
 def _norm(call: Call) -> Sequence[Value]:
     """Return a layer norm over all dimensions but the first, its statistics, or its gradients."""
     key = "cudnn_norm_backend_config"
-    said = call.section(key) if call.has(key) else call
+    settings = call.section(key) if call.has(key) else call
     kinds = ("LAYER_FWD_INFER", "LAYER_FWD_TRAIN", "LAYER_BWD")
-    kind = said.word("kind", *kinds, default=kinds[0])
-    x, scale, *others = call.takes(5 if kind == kinds[2] else 3)
+    kind = settings.word("kind", *kinds, default=kinds[0])
+    x, scale, *optional = call.takes(5 if kind == kinds[2] else 3)
     call.need(x.rank > 1 and scale.dims == (1, *x.dims[1:]),
               f"its scale {scale.dims} does not go with {x.dims}")  # fmt: skip
     over = tuple(range(1, x.rank))
@@ -157,7 +157,7 @@ def _norm(call: Call) -> Sequence[Value]:
         return (a.reduced("add", over) / count).spread(x.dims, (0,))
 
     if kind == kinds[2]:
-        gradient, expectation, inverse = others
+        gradient, expectation, inverse = optional
         call.alike(x, gradient)
         spread = [
             a.converted(wide.kind).shaped((x.dims[0],)).spread(x.dims, (0,))
@@ -173,8 +173,8 @@ def _norm(call: Call) -> Sequence[Value]:
         return [*results, *workspaces(call, 3)]
     average = mean(wide)
     centred = wide - average
-    inverse = (mean(centred * centred) + said.number("epsilon")).unary("rsqrt")
-    bias = others[0].converted(wide.kind)
+    inverse = (mean(centred * centred) + settings.number("epsilon")).unary("rsqrt")
+    bias = optional[0].converted(wide.kind)
     call.need(bias.dims == scale.dims, f"its bias is no {scale.dims}")
     shift = bias.shaped(x.dims[1:]).spread(x.dims, over)
     results = [(centred * inverse * factor + shift).converted(_result(call)[0])]

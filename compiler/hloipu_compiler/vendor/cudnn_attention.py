@@ -35,7 +35,7 @@ class _Parts:
     """A call's operands after q, k, v and what a gradient is computed from."""
 
     call: Call
-    said: Call
+    settings: Call
     q: Value
     k: Value
     v: Value
@@ -45,22 +45,22 @@ class _Parts:
     @property
     def several(self) -> int:
         """The most sequences in a row of the batch."""
-        return max(1, self.said.integer("max_seg_per_batch", 1))
+        return max(1, self.settings.integer("max_seg_per_batch", 1))
 
     @property
     def mask_type(self) -> str:
         """Which mask the call has."""
-        mask_type = self.said.word("mask_type", *_MASKS, default="NO_MASK")
+        mask_type = self.settings.word("mask_type", *_MASKS, default="NO_MASK")
         if mask_type == "ALIBI":
             raise self.call.unsupported("its mask is ALIBI", _PLAIN)
-        if self.said.flag("is_causal_mask", default=False):  # of versions without mask_type
+        if self.settings.flag("is_causal_mask", default=False):  # of versions without mask_type
             return "CAUSAL"
         return mask_type
 
     @property
     def band(self) -> Band:
         """What a query sees, besides padding."""
-        window = self.said.integer("sliding_window_length", 0)
+        window = self.settings.integer("sliding_window_length", 0)
         left = window - 1 if window > 0 else -1
         return Band(left, 0 if self.mask_type.endswith("CAUSAL") else -1)
 
@@ -70,7 +70,7 @@ class _Parts:
         several = self.several > 1
         return 2 * (several or self.mask_type.startswith("PADDING")) + 2 * several
 
-    def sequences(self, given: Sequence[Value]) -> Sequences | None:
+    def sequences(self, lengths_and_starts: Sequence[Value]) -> Sequences | None:
         """Return where sequences are that stand one behind the other; None: they do not."""
         if self.several == 1:
             return None
@@ -80,35 +80,39 @@ class _Parts:
                 "sequences stand one behind the other, with several heads to one of keys", _PLAIN
             )
         count = batch * self.several
-        numbers = [self._first(lengths_or_starts, count) for lengths_or_starts in given]
+        numbers = [
+            self._first(lengths_or_starts, count) for lengths_or_starts in lengths_and_starts
+        ]
         starts = [lengths_or_starts / float(heads * size) for lengths_or_starts in numbers[2:]]
         return Sequences(
             batch, queries, self.k.dims[1], (numbers[0], numbers[1]), (starts[0], starts[1])
         )
 
     def _first(self, x: Value, count: int) -> Value:
-        there = math.prod(x.dims)
-        self.call.need(there >= count, f"it says {there} sequences, and has {count}")
-        return x.shaped((there,)).sliced(0, 0, count).converted("s32")
+        count_in_operand = math.prod(x.dims)
+        self.call.need(
+            count_in_operand >= count, f"it says {count_in_operand} sequences, and has {count}"
+        )
+        return x.shaped((count_in_operand,)).sliced(0, 0, count).converted("s32")
 
-    def mask(self, given: Sequence[Value]) -> Mask:
+    def mask(self, lengths_and_starts: Sequence[Value]) -> Mask:
         """Return what queries see."""
-        sequences = self.sequences(given)
+        sequences = self.sequences(lengths_and_starts)
         if sequences is not None:
             return sequences.mask(self.band)
         batch, queries, _, _ = self.q.dims
-        lengths = tuple(self._first(value, batch) for value in given)
+        lengths = tuple(self._first(value, batch) for value in lengths_and_starts)
         pair = (lengths[0], lengths[1]) if lengths else None
         return Mask(self.band, queries, self.k.dims[1], pair)
 
-    def whole(self, bias: Value | None, given: Sequence[Value]) -> Whole:
+    def whole(self, bias: Value | None, lengths_and_starts: Sequence[Value]) -> Whole:
         """Return the attention."""
-        call, said = self.call, self.said
-        rate = said.number("dropout_rate", 0)
+        call, settings = self.call, self.settings
+        rate = settings.number("dropout_rate", 0)
         call.need(0 <= rate < 1, f"its dropout_rate is {rate}")
         seed = None
         if rate > 0:
-            number = said.integer("seed", 0) % 2**64
+            number = settings.integer("seed", 0) % 2**64
             low, high = (call.text.full("u32", (1,), n) for n in (number % 2**32, number >> 32))
             seed = low.joined([high], 0)
         if bias is not None:
@@ -118,20 +122,20 @@ class _Parts:
             )
             call.need(fits, f"its bias {bias.dims} does not go with {wanted}")
         return Whole(
-            self.q, self.k, self.v, self.mask(given), said.number("fmha_scale"), bias,
-            seed=seed, share=1 - rate,
+            self.q, self.k, self.v, self.mask(lengths_and_starts), settings.number("fmha_scale"),
+            bias, seed=seed, share=1 - rate,
         )  # fmt: skip
 
 
 def _parts(call: Call, key: str) -> _Parts:
     """Return a call's operands as batch x sequence x heads x size, by the first of its products."""
-    said = call.section("cudnn_fmha_backend_config")
+    settings = call.section("cudnn_fmha_backend_config")
     call.need(len(call.operands) > 2, "it has no queries, keys and values")
-    if said.flag("is_paged_attention", default=False):
+    if settings.flag("is_paged_attention", default=False):
         raise call.unsupported("its keys lie in pages", _PLAIN)
-    if not said.flag("is_flash_attention", default=False):
+    if not settings.flag("is_flash_attention", default=False):
         raise call.unsupported("its softmax is kept whole", "print the module with a later XLA")
-    numbers = said.section(key)
+    numbers = settings.section(key)
     sides = [tuple(numbers.integers(f"{side}_batch_dimensions")) for side in ("lhs", "rhs")]
     call.need(sides[0] == sides[1] and sides[0] in ((0, 1), (0, 2)),
               f"its {key} are those of no attention")  # fmt: skip
@@ -140,7 +144,7 @@ def _parts(call: Call, key: str) -> _Parts:
     same = q.dims[0] == k.dims[0] == v.dims[0] and q.dims[3] == k.dims[3]
     call.need(same and k.dims[:3] == v.dims[:3], "its queries, keys and values differ in size")
     call.need(q.dims[2] % k.dims[2] == 0, "its heads are no multiple of those of keys")
-    return _Parts(call, said, q, k, v, heads_first)
+    return _Parts(call, settings, q, k, v, heads_first)
 
 
 def _ordered(call: Call, x: Value, heads_first: bool) -> Value:
@@ -154,10 +158,10 @@ def _forward(call: Call) -> Sequence[Value]:
     parts = _parts(call, "bmm1_dot_dimension_numbers")
     has_bias = "Bias" in call.target
     call.takes(3 + has_bias + parts.lengths_count)
-    given = call.operands[3 + has_bias :]
-    whole = parts.whole(call.operands[3] if has_bias else None, given)
-    attention, statistics = forward_in_blocks(whole)
-    sequences = parts.sequences(given)
+    lengths_and_starts = call.operands[3 + has_bias :]
+    attention_of_call = parts.whole(call.operands[3] if has_bias else None, lengths_and_starts)
+    attention, statistics = forward_in_blocks(attention_of_call)
+    sequences = parts.sequences(lengths_and_starts)
     if sequences is not None:
         attention = sequences.checked(attention)
     results = [attention.turned((0, 2, 1, 3))]
@@ -166,10 +170,10 @@ def _forward(call: Call) -> Sequence[Value]:
         count = math.prod(dims) // math.prod(statistics.dims)
         call.need(count == parts.several, f"its statistics are no {statistics.dims}")
         if count > 1:
-            rest = call.text.full(
+            zeros = call.text.full(
                 "f32", ((count - 1) * statistics.dims[0], *statistics.dims[1:]), 0
             )
-            statistics = statistics.joined([rest], 0)
+            statistics = statistics.joined([zeros], 0)
         results.append(statistics.shaped(dims))
     return [*results, *workspaces(call, len(results))]
 
@@ -180,10 +184,10 @@ def _backward(call: Call) -> Sequence[Value]:
     parts = _parts(call, "bmm2_grad_gemm2_dot_dimension_numbers")
     has_bias = "Bias" in call.target
     call.takes(6 + has_bias + parts.lengths_count)
-    statistics, gradient, *others = call.operands[3:]
-    bias = others.pop(0) if has_bias else None
-    result, *given = others
-    whole = parts.whole(bias, given)
+    statistics, gradient, *remaining = call.operands[3:]
+    bias = remaining.pop(0) if has_bias else None
+    result, *lengths_and_starts = remaining
+    attention_of_call = parts.whole(bias, lengths_and_starts)
     batch, queries, heads, _ = parts.q.dims
     count = batch * heads * queries
     call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
@@ -198,8 +202,8 @@ def _backward(call: Call) -> Sequence[Value]:
     statistics = flat.shaped((batch, heads, queries))
     gradient_rows, result_rows = gradient_and_result
     given_rows = Given(gradient_rows, result_rows, statistics)
-    gradients = backward_in_blocks(whole, given_rows)
-    sequences = parts.sequences(given)
+    gradients = backward_in_blocks(attention_of_call, given_rows)
+    sequences = parts.sequences(lengths_and_starts)
     grads = [array.converted(parts.q.kind) for array in (gradients.q, gradients.k, gradients.v)]
     if sequences is not None:
         grads = [sequences.checked(array) for array in grads]

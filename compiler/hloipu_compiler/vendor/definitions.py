@@ -58,10 +58,10 @@ def _written(
     definitions: Mapping[str, Definition],
     instruction: Instruction,
     target: str,
-    given: Given,
+    operand_arrays: Given,
 ) -> Source:
     """Return the text of a call's target, checked against the call."""
-    arrays = tuple(array for one in given for array in one)
+    arrays = tuple(array for one in operand_arrays for array in one)
     source = definitions[target](arrays, arrays_of(instruction.shape))
     definition = parse(source)
     verify(definition)
@@ -69,15 +69,15 @@ def _written(
     shapes = [entry.instructions[at].shape for at in entry.parameters]
     takes = tuple(array for shape in shapes for array in arrays_of(shape))
     results = arrays_of(entry.instructions[entry.root].shape)
-    for what, here, there in (
+    for verb, defined, called in (
         ("takes", takes, arrays),
         ("gives", results, arrays_of(instruction.shape)),
     ):  # fmt: skip
-        if here != there:
+        if defined != called:
             raise FormulaError(
                 "E0532",
-                f"the definition of {target!r} {what} {_listed(here)}, and its call "
-                f"{instruction.name!r} {what} {_listed(there)}",
+                f"the definition of {target!r} {verb} {_listed(defined)}, and its call "
+                f"{instruction.name!r} {verb} {_listed(called)}",
                 hint=f"correct the entry of {source.name}",
                 module=module,
                 instruction=instruction,
@@ -104,10 +104,10 @@ def opaque_call(cycles: int, operands: Sequence[Array], results: Sequence[Array]
     gives one, which fills its results.
     """
     text = Text()
-    given = [text.parameter(n, *array) for n, array in enumerate(operands)]
-    numbers = ", ".join(_first(operand).name for operand in given if 0 not in operand.dims)
-    said = f'custom_call_target="{OPAQUE}", backend_config="{cycles}"'
-    opaque = text.add("custom-call", "f32", (), numbers, said)
+    parameters = [text.parameter(n, *array) for n, array in enumerate(operands)]
+    numbers = ", ".join(_first(operand).name for operand in parameters if 0 not in operand.dims)
+    attributes = f'custom_call_target="{OPAQUE}", backend_config="{cycles}"'
+    opaque = text.add("custom-call", "f32", (), numbers, attributes)
     return Source(text.written([_filled(opaque, *array) for array in results]), "<opaque>")
 
 
@@ -129,6 +129,6 @@ def _filled(x: Value, kind: str, dims: Sequence[int]) -> Value:
         return x.compared("NE", 0.0).spread(tuple(dims), ())
     if kind[0] == "c":
         part = x.converted("f64" if kind == "c128" else "f32")
-        whole = x.text.add("complex", kind, (), f"{part.name}, {part.name}")
-        return whole.spread(tuple(dims), ())
+        complex_value = x.text.add("complex", kind, (), f"{part.name}, {part.name}")
+        return complex_value.spread(tuple(dims), ())
     return x.converted(kind).spread(tuple(dims), ())

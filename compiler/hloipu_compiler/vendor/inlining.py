@@ -40,9 +40,9 @@ def inlined(module: Module, choose: Choose, write: Write) -> Module:
     replaced_by_name = {name: writer.replaced(module.computation[name]) for name in wanted}
     computations = [replaced_by_name.get(c.name, c) for c in module.computations]
     entry = module.entry.name
-    whole = (*writer.callees, *computations)
-    position = next(n for n, c in enumerate(whole) if c.name == entry)
-    return replace(module, computations=whole, entry_position=position)
+    all_computations = (*writer.callees, *computations)
+    position = next(n for n, c in enumerate(all_computations) if c.name == entry)
+    return replace(module, computations=all_computations, entry_position=position)
 
 
 class _Inlining:
@@ -78,8 +78,8 @@ class _Inlining:
         entry = self._formula(
             instruction, target, tuple(arrays_of(instructions[at].shape) for at in operands)
         )
-        said = _inherited(instruction)
-        leaves = self._leaves(instruction, instructions, operands, said, names)
+        inherited = _inherited(instruction)
+        leaves = self._leaves(instruction, instructions, operands, inherited, names)
         place: dict[int, int] = {}
         results = entry.instructions[entry.root].operands
         last = (
@@ -97,9 +97,9 @@ class _Inlining:
                     if at == last
                     else names.fresh(f"{instruction.name}.{inner.opcode}")
                 )
-                own = tuple(place[i] for i in inner.operands)
-                marks = _kept(instruction) if at == last else said
-                instructions.append(_taken(inner, name, instruction, own, marks))
+                inner_operands = tuple(place[i] for i in inner.operands)
+                marks = _kept(instruction) if at == last else inherited
+                instructions.append(_taken(inner, name, instruction, inner_operands, marks))
         operands_of_tuple = tuple(place[i] for i in results)
         if not isinstance(instruction.shape, TupleShape):
             return operands_of_tuple[0]
@@ -113,7 +113,7 @@ class _Inlining:
 
     def _leaves(
         self, instruction: Instruction, instructions: list[Instruction], operands: Sequence[int],
-        said: Attributes, names: Names,
+        inherited: Attributes, names: Names,
     ) -> list[int]:  # fmt: skip
         """Return the arrays that are operands, tuples taken apart."""
         leaves: list[int] = []
@@ -129,7 +129,7 @@ class _Inlining:
                         hint="give it arrays", module=self.module, instruction=instruction,
                     )  # fmt: skip
                 name = names.fresh(f"{instruction.name}.operand")
-                attributes = Attributes({"index": index, **said})
+                attributes = Attributes({"index": index, **inherited})
                 instructions.append(
                     Instruction(
                         name, "get-tuple-element", part, (at,), attributes, instruction.metadata,
@@ -139,18 +139,18 @@ class _Inlining:
                 leaves.append(len(instructions) - 1)
         return leaves
 
-    def _formula(self, instruction: Instruction, target: str, given: Given) -> Computation:
+    def _formula(self, instruction: Instruction, target: str, operand_arrays: Given) -> Computation:
         """Return the ops of an instruction, made once for all that are alike."""
         key = (
             target,
-            given,
+            operand_arrays,
             arrays_of(instruction.shape),
             instruction.attributes,
             instruction.backend_config,
         )
         entry = self.known.get(key)
         if entry is None:
-            entry = self.known[key] = self._parsed(self.write(instruction, target, given))
+            entry = self.known[key] = self._parsed(self.write(instruction, target, operand_arrays))
         return entry
 
     def _parsed(self, source: Source) -> Computation:
@@ -182,11 +182,11 @@ def _kept(instruction: Instruction) -> Attributes:
 
 def _inherited(instruction: Instruction) -> Attributes:
     """Return what all ops in the place of a custom call take over: marks, and its one device."""
-    kept = _kept(instruction)
-    devices = set(_MAXIMAL.findall(kept.text("sharding")))
+    marks = _kept(instruction)
+    devices = set(_MAXIMAL.findall(marks.text("sharding")))
     if len(devices) == 1:
-        return kept.replaced(sharding=Raw(f"{{{devices.pop()}}}"))
-    return without(kept, ("sharding",))
+        return marks.replaced(sharding=Raw(f"{{{devices.pop()}}}"))
+    return without(marks, ("sharding",))
 
 
 def _renamed(computation: Computation, names: dict[str, str]) -> Computation:
@@ -202,10 +202,10 @@ def _taken(
     name: str,
     instruction: Instruction,
     operands: tuple[int, ...],
-    said: Attributes,
+    marks: Attributes,
 ) -> Instruction:
     """Return an op of a formula in the place of the custom call."""
-    attributes = Attributes({**inner.attributes, **said}, inner.attributes.called)
+    attributes = Attributes({**inner.attributes, **marks}, inner.attributes.called)
     return inner._replace(
         name=name, operands=operands, attributes=attributes, metadata=instruction.metadata,
         start=instruction.start, end=instruction.end,

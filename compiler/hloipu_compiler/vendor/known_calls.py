@@ -44,18 +44,12 @@ _HOST = (
     "the host takes part in it, and hloipu has no host that does",
     "cut the model there, or feed its results through a queue",
 )
-_CODELET = (
-    "what it computes is in a library or a codelet that the text does not have",
-    _DEFINE,
-)
+_CODELET = ("what it computes is in a library or a codelet that the text does not have", _DEFINE)
 _F8 = (
     "numbers of 8 bits with a scale of their own are not there",
     "print the module with f16, or say what it computes: --define TARGET=FILE.hlo",
 )
-_LOSS = (
-    "hloipu has no formula for it",
-    _DEFINE,
-)
+_LOSS = ("hloipu has no formula for it", _DEFINE)
 
 _GRAPHCORES: Mapping[str, tuple[str, str]] = {
     "SendToHost": _HOST, "RecvFromHost": _HOST, "SendRecvBarrier": _HOST,
@@ -116,10 +110,12 @@ def target_of(instruction: Instruction) -> str:
     return target if target in FORMULAS or target in WHY else ""
 
 
-def _formula(module: Module, instruction: Instruction, target: str, given: Given) -> Source:
+def _formula(
+    module: Module, instruction: Instruction, target: str, operand_arrays: Given
+) -> Source:
     """Return the formula of a custom call as a module's text."""
     text = Text()
-    arrays_given = [array for one in given for array in one]
+    arrays_given = [array for one in operand_arrays for array in one]
     values = tuple(text.parameter(n, *array) for n, array in enumerate(arrays_given))
     call = Call(
         module,

@@ -59,9 +59,11 @@ def _rms_norm(call: Call) -> Sequence[Value]:
     call.need(weight.dims == (x.dims[at],), f"its weight is no {x.dims[at]} numbers")
     call.need(epsilon.dims in ((), (1,)), "its epsilon is one number")
     wide = x.wide()
-    kept = tuple(d for d in range(x.rank) if d != at)
+    other_dims = tuple(d for d in range(x.rank) if d != at)
     mean = (wide * wide).reduced("add", [at]) / x.dims[at]
-    scale = (mean + epsilon.shaped(()).converted(wide.kind)).unary("rsqrt").spread(x.dims, kept)
+    scale = (
+        (mean + epsilon.shaped(()).converted(wide.kind)).unary("rsqrt").spread(x.dims, other_dims)
+    )
     normalised = wide * scale * weight.converted(wide.kind).spread(x.dims, (at,))
     return [normalised.converted(x.kind)]
 

@@ -31,22 +31,22 @@ def _float_of_bits(number: int) -> float:
     return float(struct.unpack("<f", struct.pack("<I", number % 2**32))[0])
 
 
-def _steps(said: Call) -> tuple[list[str], Call]:
+def _steps(settings: Call) -> tuple[list[str], Call]:
     """Return what is done with a result, and where the numbers for it are."""
-    fusions = said.section("fusions") if said.has("fusions") else said
-    names = fusions.said.get("ops", fusions.said.get("fused_ops", []))
-    said.need(isinstance(names, list), "what it does with its result is no list")
+    fusions = settings.section("fusions") if settings.has("fusions") else settings
+    names = fusions.attributes.get("ops", fusions.attributes.get("fused_ops", []))
+    settings.need(isinstance(names, list), "what it does with its result is no list")
     return [str(name) for name in names], fusions
 
 
-def _fused(call: Call, said: Call, x: Value, given: Sequence[Value], feature: int) -> Value:
+def _fused(call: Call, settings: Call, x: Value, operands: Sequence[Value], feature: int) -> Value:
     """Return a result with all that is done with it."""
-    steps, numbers = _steps(said)
-    others = list(given)
+    steps, numbers = _steps(settings)
+    remaining = list(operands)
     for step in steps:
         if step in ("BIAS", "BINARY_ADD", "SUM"):
-            call.need(bool(others), f"it adds {step} and takes nothing more")
-            x = x + _spread(call, others.pop(0), x, feature)
+            call.need(bool(remaining), f"it adds {step} and takes nothing more")
+            x = x + _spread(call, remaining.pop(0), x, feature)
         elif step == "LINEAR":
             key = "alpha_typecast"
             factor = (
@@ -59,7 +59,7 @@ def _fused(call: Call, said: Call, x: Value, given: Sequence[Value], feature: in
             x = _FUNCTIONS[step](x)
         else:
             raise call.unsupported(f"it does {step[:40]!r}", "print the module before it is fused")
-    call.need(not others, "it takes more operands than it uses")
+    call.need(not remaining, "it takes more operands than it uses")
     return x
 
 
@@ -80,12 +80,12 @@ def _spread(call: Call, x: Value, like: Value, feature: int) -> Value:
 def _matmul(call: Call) -> Sequence[Value]:
     """Return products of the last two dimensions, for each index of those before."""
     call.need(len(call.operands) > 1 and bool(call.results), "it takes two matrices")
-    said = call.section("onednn_matmul_config")
-    if said.section("optimization_config").flag("weights_prepacked", default=False):
+    settings = call.section("onednn_matmul_config")
+    if settings.section("optimization_config").flag("weights_prepacked", default=False):
         raise call.unsupported("its weights are packed", "print the module before that")
-    a, b, *others = call.operands
+    a, b, *fused_operands = call.operands
     call.need(a.rank > 1 and b.rank > 1, "it takes two matrices")
-    turned = [said.flag(f"transpose_{side}", default=False) for side in "ab"]
+    turned = [settings.flag(f"transpose_{side}", default=False) for side in "ab"]
     batch = tuple(range(a.rank - 2))
     if b.rank == 2 and a.rank > 2:
         batch = ()
@@ -94,17 +94,17 @@ def _matmul(call: Call) -> Sequence[Value]:
     call.need(a.dims[over[0]] == b.dims[over[1]] and a.dims[: len(batch)] == b.dims[: len(batch)],
               f"its operands {a.dims} and {b.dims} differ where they meet")  # fmt: skip
     kind, _ = call.results[0]
-    wide = _WIDE.get(kind, kind) if _steps(said)[0] else kind
+    wide = _WIDE.get(kind, kind) if _steps(settings)[0] else kind
     product = a.dotted(b, ((over[0],), (over[1],)), (batch, batch), wide)
-    product = _fused(call, said, product, others, product.rank - 1)
+    product = _fused(call, settings, product, fused_operands, product.rank - 1)
     return [product.converted(kind), *workspaces(call, 1)]
 
 
 @formula("__onednn$softmax")
 def _softmax(call: Call) -> Sequence[Value]:
     (x,) = call.takes(1)
-    said = call.section("onednn_softmax_config")
-    axis = said.axis("softmax_axis", x.rank) if said.has("softmax_axis") else x.rank - 1
+    settings = call.section("onednn_softmax_config")
+    axis = settings.axis("softmax_axis", x.rank) if settings.has("softmax_axis") else x.rank - 1
     return [activations.softmax(x.wide(), axis).converted(call.results[0][0])]
 
 
@@ -112,24 +112,24 @@ def _softmax(call: Call) -> Sequence[Value]:
 def _layer_norm(call: Call) -> Sequence[Value]:
     """Return a norm over the last dimension, times a scale and with a shift added."""
     key = "onednn_layer_norm_config"
-    said = call.section(key)
+    settings = call.section(key)
     kinds = ("UNDEFINED", "SCALE", "SHIFT", "SCALE_AND_SHIFT")
-    rescale = said.word("rescale", *kinds, default="UNDEFINED")
-    x, *others = call.takes(1 + ("SCALE" in rescale) + ("SHIFT" in rescale))
+    rescale = settings.word("rescale", *kinds, default="UNDEFINED")
+    x, *optional = call.takes(1 + ("SCALE" in rescale) + ("SHIFT" in rescale))
     call.need(x.rank > 0, "it takes an array")
     wide, last = x.wide(), x.rank - 1
-    kept = tuple(range(last))
+    other_dims = tuple(range(last))
 
     def mean(a: Value) -> Value:
-        return (a.reduced("add", [last]) / x.dims[last]).spread(x.dims, kept)
+        return (a.reduced("add", [last]) / x.dims[last]).spread(x.dims, other_dims)
 
     centred = wide - mean(wide)
-    epsilon = _float_of_bits(said.integer("epsilon_typecast"))
+    epsilon = _float_of_bits(settings.integer("epsilon_typecast"))
     normalised = centred * (mean(centred * centred) + epsilon).unary("rsqrt")
     if "SCALE" in rescale:
-        normalised = normalised * _spread(call, others.pop(0), normalised, last)
+        normalised = normalised * _spread(call, optional.pop(0), normalised, last)
     if "SHIFT" in rescale:
-        normalised = normalised + _spread(call, others.pop(0), normalised, last)
+        normalised = normalised + _spread(call, optional.pop(0), normalised, last)
     return [normalised.converted(call.results[0][0])]
 
 
@@ -137,29 +137,29 @@ def _layer_norm(call: Call) -> Sequence[Value]:
 def _convolution(call: Call) -> Sequence[Value]:
     """Return a convolution and what is done with it."""
     call.need(len(call.operands) > 1 and bool(call.results), "it takes an array and a filter")
-    said = call.section("onednn_conv_config")
-    if said.section("optimization_config").flag("weights_prepacked", default=False):
+    settings = call.section("onednn_conv_config")
+    if settings.section("optimization_config").flag("weights_prepacked", default=False):
         raise call.unsupported("its weights are packed", "print the module before that")
-    x, kernel, *others = call.operands
-    labels, shift = _labels(said, x.rank)
+    x, kernel, *fused_operands = call.operands
+    labels, shift = _labels(settings, x.rank)
     size = tuple(kernel.dims[labels.filter.index(c)] for c in labels.spatial)
-    window = said.section("window")
+    window = settings.section("window")
     numbers = [
         tuple(n - shift for n in window.integers(key))
         for key in ("strides", "pad_left", "pad_right", "window_dilations")
     ]
     call.need(all(len(n) == len(size) for n in numbers), "its window has other dimensions")
     stride, low, high, dilation = numbers
-    groups = max(1, said.integer("feature_groups", 1))
+    groups = max(1, settings.integer("feature_groups", 1))
     kind, dims = call.results[0]
-    wide = _WIDE.get(kind, kind) if _steps(said)[0] else kind
+    wide = _WIDE.get(kind, kind) if _steps(settings)[0] else kind
     forward = Forward(call, labels, Window(size, stride, low, high, dilation), groups)
     convolution = convolved(forward, x, kernel, wide, dims)
-    convolution = _fused(call, said, convolution, others, labels.output.index("f"))
+    convolution = _fused(call, settings, convolution, fused_operands, labels.output.index("f"))
     return [convolution.converted(kind), *workspaces(call, 1)]
 
 
-def _labels(said: Call, rank: int) -> tuple[Labels, int]:
+def _labels(settings: Call, rank: int) -> tuple[Labels, int]:
     """Return which dimension is which, and from what numbers of places are counted."""
     sides = (
         ("input", "data", (("batch_dim", "b"), ("feature_dim", "f"))),
@@ -169,12 +169,12 @@ def _labels(said: Call, rank: int) -> tuple[Labels, int]:
     for shift in (0, 1):
         labels = []
         for side, form, keys in sides:
-            part = said.section(side).section(form)
+            part = settings.section(side).section(form)
             places = {part.integer(key, 0): letter for key, letter in keys}
             spatial = part.integers("spatial_dims")
             places |= {n - shift: str(at) for at, n in enumerate(spatial)}
-            whole = len(spatial) == rank - 2 and set(places) == set(range(rank))
-            labels.append("".join(places[n] for n in range(rank)) if whole else "")
+            is_complete = len(spatial) == rank - 2 and set(places) == set(range(rank))
+            labels.append("".join(places[n] for n in range(rank)) if is_complete else "")
         if all(labels):
             return Labels(*labels), shift
-    raise said.wrong("its dimensions do not fit its operands")
+    raise settings.wrong("its dimensions do not fit its operands")

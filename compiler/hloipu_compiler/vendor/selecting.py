@@ -21,8 +21,8 @@ def largest_of(call: Call, x: Value, k: int, *, is_largest: bool = True) -> list
     dims = (*x.dims[:-1], k)
     text, name = x.text, f"v{len(x.text.lines)}"
     shapes = f"({shape_text(x.kind, dims)}, {shape_text('s32', dims)})"
-    said = f"k={k}, largest={str(is_largest).lower()}"
-    text.lines.append(f"  {name} = {shapes} topk({x.name}), {said}")
+    attributes = f"k={k}, largest={str(is_largest).lower()}"
+    text.lines.append(f"  {name} = {shapes} topk({x.name}), {attributes}")
     values = text.add("get-tuple-element", x.kind, dims, name, "index=0")
     places = text.add("get-tuple-element", "s32", dims, name, "index=1")
     return [values, places.converted(call.results[1][0])]
@@ -39,23 +39,23 @@ def _beyond(kind: str, *, is_least: bool) -> float:
 
 def largest_index(x: Value, dimension: int, *, is_least: bool = False) -> Value:
     """Return s32, where the largest along a dimension is, the first of equal ones, or a NaN."""
-    kept = tuple(d for d in range(x.rank) if d != dimension)
+    other_dims = tuple(d for d in range(x.rank) if d != dimension)
     opcode = "minimum" if is_least else "maximum"
     most = x.reduced(opcode, [dimension], _beyond(x.kind, is_least=is_least))
-    there = x.compared("EQ", most.spread(x.dims, kept))
+    is_largest = x.compared("EQ", most.spread(x.dims, other_dims))
     if x.kind[0] in "fb":
-        there = there | x.compared("NE", x)
+        is_largest = is_largest | x.compared("NE", x)
     at, last = x.text.iota("s32", x.dims, dimension), x.dims[dimension] - 1
-    return there.chosen(at, last, at).reduced("minimum", [dimension], last)
+    return is_largest.chosen(at, last, at).reduced("minimum", [dimension], last)
 
 
 @formula("mhlo.topk")
 def _mhlo_top_k(call: Call) -> Sequence[Value]:
     (x,) = call.takes(1)
     call.need(bool(call.results) and x.rank > 0, "it gives values and indices")
-    said = call.attributes_of_mhlo()
-    k = said.integer("k", call.results[0][1][-1] if call.results[0][1] else 0)
-    return largest_of(call, x, k, is_largest=said.flag("largest", default=True))
+    attributes = call.attributes_of_mhlo()
+    k = attributes.integer("k", call.results[0][1][-1] if call.results[0][1] else 0)
+    return largest_of(call, x, k, is_largest=attributes.flag("largest", default=True))
 
 
 @formula("__gpu$TopK")
@@ -80,31 +80,34 @@ def _tan(call: Call) -> Sequence[Value]:
 @formula("__cub$DeviceRadixSort")
 def _radix_sort(call: Call) -> Sequence[Value]:
     """Return keys in order of the last dimension, values with them, and a workspace."""
-    given = call.takes(1, 2)
-    keys = given[0]
+    operands = call.takes(1, 2)
+    keys = operands[0]
     call.need(
-        keys.rank > 0 and all(operand.dims == keys.dims for operand in given), "its operands differ"
+        keys.rank > 0 and all(operand.dims == keys.dims for operand in operands),
+        "its operands differ",
     )
     descending = call.flag("descending", default=False)
     text = keys.text
     name = f"order.{len(text.callees)}"
     order = ", type=TOTALORDER" if keys.kind[0] in "fb" and keys.kind != "pred" else ""
     lines = [f"{name} {{"]
-    for n, operand in enumerate(given):
+    for n, operand in enumerate(operands):
         for m, side in enumerate("ab"):
             lines.append(f"  {side}{n} = {operand.kind}[] parameter({2 * n + m})")
     direction = "GT" if descending else "LT"
     lines += [f"  ROOT c = pred[] compare(a0, b0), direction={direction}{order}", "}", ""]
     text.callees[name] = "\n".join(lines)
-    said = f"dimensions={{{keys.rank - 1}}}, is_stable=true, to_apply={name}"
-    if len(given) == 1:
-        return [text.add("sort", keys.kind, keys.dims, keys.name, said), *workspaces(call, 1)]
+    attributes = f"dimensions={{{keys.rank - 1}}}, is_stable=true, to_apply={name}"
+    if len(operands) == 1:
+        return [text.add("sort", keys.kind, keys.dims, keys.name, attributes), *workspaces(call, 1)]
     result = f"v{len(text.lines)}"
-    shapes = ", ".join(shape_text(operand.kind, operand.dims) for operand in given)
-    text.lines.append(f"  {result} = ({shapes}) sort({given[0].name}, {given[1].name}), {said}")
+    shapes = ", ".join(shape_text(operand.kind, operand.dims) for operand in operands)
+    text.lines.append(
+        f"  {result} = ({shapes}) sort({operands[0].name}, {operands[1].name}), {attributes}"
+    )
     columns = [
         text.add("get-tuple-element", operand.kind, operand.dims, result, f"index={n}")
-        for n, operand in enumerate(given)
+        for n, operand in enumerate(operands)
     ]
     return [*columns, *workspaces(call, 2)]
 
@@ -112,17 +115,17 @@ def _radix_sort(call: Call) -> Sequence[Value]:
 class _Swap(Step):
     """Swaps place i of each permutation with the place that the i-th pivot says."""
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
-        pivots, order = given
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        pivots, order = carried
         place = order.text.iota("s32", order.dims, 1)
         column = order.text.iota("s32", pivots.dims, 1).compared("EQ", iteration)
         pivot = column.chosen(pivots, 0.0, pivots).reduced("add", [1]).spread(order.dims, (0,))
-        at, there = place.compared("EQ", iteration), place.compared("EQ", pivot)
-        here, other = (
+        at, is_pivot = place.compared("EQ", iteration), place.compared("EQ", pivot)
+        at_iteration, at_pivot = (
             mask.chosen(order, 0.0, order).reduced("add", [1]).spread(order.dims, (0,))
-            for mask in (at, there)
+            for mask in (at, is_pivot)
         )
-        return [pivots, at.chosen(other, there.chosen(here, order, order), order)]
+        return [pivots, at.chosen(at_pivot, is_pivot.chosen(at_iteration, order, order), order)]
 
 
 @formula("lu_pivots_to_permutation", "cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation")
@@ -136,6 +139,6 @@ def _permutation(call: Call) -> Sequence[Value]:
     batch = math.prod(dims[:-1])
     count = pivots.dims[-1]
     order = call.text.iota("s32", (batch, dims[-1]), 1)
-    given = [pivots.converted("s32").shaped((batch, count)), order]
-    carried = Loop(call.text, count).run(given, _Swap())
+    initial = [pivots.converted("s32").shaped((batch, count)), order]
+    carried = Loop(call.text, count).run(initial, _Swap())
     return [carried[1].shaped(dims).converted(kind)]

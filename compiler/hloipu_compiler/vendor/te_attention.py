@@ -75,7 +75,7 @@ def _sizes(call: Call) -> _Sizes:
     return sizes
 
 
-def _apart(call: Call, sizes: _Sizes, given: Sequence[Value]) -> list[Value]:
+def _apart(call: Call, sizes: _Sizes, packed_arrays: Sequence[Value]) -> list[Value]:
     """Return q, k and v as batch x sequence x heads x size each."""
     q, k, v = (sizes.queries, sizes.heads), (sizes.keys, sizes.groups), sizes.value_size
     dims = [(sizes.batch, *q, sizes.size), (sizes.batch, *k, sizes.size), (sizes.batch, *k, v)]
@@ -87,7 +87,7 @@ def _apart(call: Call, sizes: _Sizes, given: Sequence[Value]) -> list[Value]:
     arrays = []
     for n in range(sizes.arrays):
         count = 3 - n if n == sizes.arrays - 1 else 1
-        arrays += _unpacked(call, given[n], dims[n], count)
+        arrays += _unpacked(call, packed_arrays[n], dims[n], count)
     return arrays
 
 
@@ -97,8 +97,8 @@ def _unpacked(call: Call, x: Value, dims: tuple[int, ...], count: int) -> list[V
               f"an operand of {x.dims} is no {count} times {dims}")  # fmt: skip
     if count == 1:
         return [x.shaped(dims)]
-    whole = x.shaped((*dims[:2], count, *dims[2:]))
-    return [whole.sliced(2, n, n + 1).shaped(dims) for n in range(count)]
+    stacked = x.shaped((*dims[:2], count, *dims[2:]))
+    return [stacked.sliced(2, n, n + 1).shaped(dims) for n in range(count)]
 
 
 def _packed(parts: Sequence[Value], dims: Sequence[int]) -> Value:
@@ -124,7 +124,7 @@ def _mask(call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[
     if not sizes.is_ragged:
         if kind not in _PADDED:
             return Mask(band, sizes.queries, sizes.keys)
-        counts = [_lengths(call, given, sizes.batch) for given in lengths]
+        counts = [_lengths(call, operand, sizes.batch) for operand in lengths]
         return Mask(band, sizes.queries, sizes.keys, (counts[0], counts[1]))
     call.need(kind in _PADDED, "sequences of several lengths need a mask with padding")
     return _sequences(call, sizes, lengths, starts).mask(band)
@@ -135,8 +135,8 @@ def _sequences(
 ) -> Sequences:
     """Return where sequences that stand one behind the other begin, and how long they are."""
     count = sizes.batch * sizes.segments
-    counts = [_lengths(call, given, count) for given in lengths]
-    begun = [_first(call, given, count) for given in starts]
+    counts = [_lengths(call, operand, count) for operand in lengths]
+    begun = [_first(call, operand, count) for operand in starts]
     return Sequences(
         sizes.batch, sizes.queries, sizes.keys, (counts[0], counts[1]), (begun[0], begun[1])
     )
@@ -156,11 +156,11 @@ def _lengths(call: Call, x: Value, count: int) -> Value:
 
 
 def _whole(
-    call: Call, sizes: _Sizes, given: Sequence[Value], bias: Value, sink: Value | None,
+    call: Call, sizes: _Sizes, packed_arrays: Sequence[Value], bias: Value, sink: Value | None,
     mask: Mask,
 ) -> Whole:  # fmt: skip
     """Return the attention of a call, but for its dropout."""
-    q, k, v = _apart(call, sizes, given)
+    q, k, v = _apart(call, sizes, packed_arrays)
     kind = call.integer("bias_type")
     if kind not in (_NO_BIAS, _BEFORE_SCALE, _AFTER_SCALE):
         raise call.unsupported(f"its bias_type is {kind}", "give the bias as an array, bias_type 2")
@@ -186,20 +186,20 @@ def _bias(call: Call, sizes: _Sizes, bias: Value) -> Value:
     return bias.shaped(dims)
 
 
-def _with_dropout(call: Call, whole: Whole, state: Value) -> Whole:
+def _with_dropout(call: Call, attention: Whole, state: Value) -> Whole:
     """Return attention with the dropout that a state u32[…, 4], or a seed, says."""
     probability = call.number("dropout_probability", 0)
     call.need(0 <= probability < 1, f"its dropout_probability is {probability}")
     if probability == 0 or not call.flag("is_training"):
-        return whole
+        return attention
     count = math.prod(state.dims)
     call.need(
         count >= 2 and state.kind in ("u32", "s32"), "its seed is to be two numbers of 32 bits"
     )
     seed = state.shaped((count,)).sliced(0, 0, 2)
     return Whole(
-        whole.q, whole.k, whole.v, whole.mask, whole.scale, whole.bias, whole.bias_is_scaled,
-        whole.sink, seed, 1 - probability,
+        attention.q, attention.k, attention.v, attention.mask, attention.scale, attention.bias,
+        attention.bias_is_scaled, attention.sink, seed, 1 - probability,
     )  # fmt: skip
 
 
@@ -212,41 +212,43 @@ def _nothing(call: Call, kind: str, dims: Sequence[int]) -> Value:
 def _forward(call: Call) -> Sequence[Value]:
     """Return result, statistics, the state of dropout, a workspace."""
     call.takes(_SHARED_OPERANDS, _SHARED_OPERANDS + 1)
-    q, k, v, bias, *others = call.operands
-    sink = others.pop(0) if len(call.operands) > _SHARED_OPERANDS else None
-    seed, *others = others
-    lengths, starts = others[:2], others[2:4]
+    q, k, v, bias, *optional = call.operands
+    sink = optional.pop(0) if len(call.operands) > _SHARED_OPERANDS else None
+    seed, *optional = optional
+    lengths, starts = optional[:2], optional[2:4]
     call.need(len(call.results) == 4, "it gives a result, statistics, a state and a workspace")
     result, statistics, state, workspace = call.results
     sizes = _sizes(call)
     mask = _mask(call, sizes, lengths, starts)
-    whole = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), seed)
+    attention = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), seed)
     is_whole = _holds_probabilities(call, sizes, *statistics)
-    result_rows, numbers = forward_in_blocks(whole)
+    result_rows, numbers = forward_in_blocks(attention)
     if sizes.is_ragged:
         result_rows = _sequences(call, sizes, lengths, starts).checked(result_rows)
     if is_whole:
-        kept = whole_probabilities(call, whole)
+        saved = whole_probabilities(call, attention)
     else:
-        kept = _as_statistics(call, sizes, numbers, statistics[1])
+        saved = _as_statistics(call, sizes, numbers, statistics[1])
     return [
-        result_rows.shaped(result[1]), kept.shaped(statistics[1]), _state(call, seed, *state),
+        result_rows.shaped(result[1]), saved.shaped(statistics[1]), _state(call, seed, *state),
         _nothing(call, *workspace),
     ]  # fmt: skip
 
 
-def whole_probabilities(call: Call, whole: Whole) -> Value:
+def whole_probabilities(call: Call, attention: Whole) -> Value:
     """Return the softmax [batch, heads, queries, keys] in the queries' type."""
-    if whole.seed is not None:
+    if attention.seed is not None:
         raise call.unsupported(
             "it keeps its softmax, and dropout marks it there",
             "print the module without dropout, or with a later version of Transformer Engine",
         )
     zero = call.text.number("s32", 0)
-    part = whole.rows(zero, zero, whole.q.dims[1])
-    batch, groups, rows, each, keys = part.dims
+    part = attention.rows(zero, zero, attention.q.dims[1])
+    batch, groups, rows, heads_per_group, keys = part.dims
     probabilities = part.probabilities().turned((0, 1, 3, 2, 4))
-    return probabilities.shaped((batch, groups * each, rows, keys)).converted(whole.q.kind)
+    return probabilities.shaped((batch, groups * heads_per_group, rows, keys)).converted(
+        attention.q.kind
+    )
 
 
 def _holds_probabilities(call: Call, sizes: _Sizes, kind: str, dims: Sequence[int]) -> bool:
@@ -254,13 +256,17 @@ def _holds_probabilities(call: Call, sizes: _Sizes, kind: str, dims: Sequence[in
 
     Kernels for up to 512 tokens keep the one, all others log(sum(exp)).
     """
-    each = sizes.batch * sizes.heads * sizes.queries
+    statistics_count = sizes.batch * sizes.heads * sizes.queries
     count = math.prod(dims)
-    if kind == "f32" and count % each == 0 and (count == each or dims[-1] == count // each):
+    if (
+        kind == "f32"
+        and count % statistics_count == 0
+        and (count == statistics_count or dims[-1] == count // statistics_count)
+    ):
         several = sizes.segments if sizes.is_ragged else call.integer("max_segments_per_seq", 1)
-        if count // each in (1, several):
+        if count // statistics_count in (1, several):
             return False
-    call.need(count == each * sizes.keys and kind in ("f16", "bf16"),
+    call.need(count == statistics_count * sizes.keys and kind in ("f16", "bf16"),
               "its statistics are neither one f32 a query nor its softmax")  # fmt: skip
     if call.integer("softmax_type", 0):
         raise call.unsupported("it keeps a softmax of another kind", "print it with statistics")
@@ -274,8 +280,8 @@ def _as_statistics(call: Call, sizes: _Sizes, x: Value, dims: Sequence[int]) -> 
         x = x.turned((0, 2, 1))
     if count == 1:
         return x.shaped(dims)
-    rest = _nothing(call, x.kind, (*x.dims, count - 1))
-    return x.shaped((*x.dims, 1)).joined([rest], 3)
+    zeros = _nothing(call, x.kind, (*x.dims, count - 1))
+    return x.shaped((*x.dims, 1)).joined([zeros], 3)
 
 
 def _from_statistics(sizes: _Sizes, x: Value) -> Value:
@@ -295,10 +301,10 @@ def _queries_first(sizes: _Sizes, dims: Sequence[int]) -> bool:
 
 def _state(call: Call, seed: Value, kind: str, dims: Sequence[int]) -> Value:
     """Return a state that begins with a seed of two numbers; its offset is 0."""
-    count, given = math.prod(dims), math.prod(seed.dims)
-    if count < 2 or given < 2 or kind != seed.kind:
+    count, seed_count = math.prod(dims), math.prod(seed.dims)
+    if count < 2 or seed_count < 2 or kind != seed.kind:
         return _nothing(call, kind, dims)
-    begin = seed.shaped((given,)).sliced(0, 0, 2)
+    begin = seed.shaped((seed_count,)).sliced(0, 0, 2)
     return begin.joined([_nothing(call, kind, (count - 2,))], 0).shaped(dims)
 
 
@@ -306,28 +312,28 @@ def _state(call: Call, seed: Value, kind: str, dims: Sequence[int]) -> Value:
 def _backward(call: Call) -> Sequence[Value]:
     """Return gradients, of q, k and v as they are packed, and a workspace."""
     call.takes(_SHARED_OPERANDS + 3, _SHARED_OPERANDS + 4)
-    q, k, v, bias, *others = call.operands
+    q, k, v, bias, *optional = call.operands
     has_sink = len(call.operands) > _SHARED_OPERANDS + 3
-    sink = others.pop(0) if has_sink else None
-    kept, state, result, gradient, *others = others
-    lengths, starts = others[:2], others[2:4]
+    sink = optional.pop(0) if has_sink else None
+    saved, state, result, gradient, *optional = optional
+    lengths, starts = optional[:2], optional[2:4]
     call.need(len(call.results) == 5 + has_sink, f"it gives {5 + has_sink} arrays")
     sizes = _sizes(call)
     mask = _mask(call, sizes, lengths, starts)
-    whole = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), state)
+    attention = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), state)
     made_dims = (sizes.batch, sizes.queries, sizes.heads, sizes.value_size)
     for array in (result, gradient):
         call.need(math.prod(array.dims) == math.prod(made_dims), f"a result is no {made_dims}")
-    is_whole = _holds_probabilities(call, sizes, kept.kind, kept.dims)
-    if is_whole and whole.seed is not None:
-        whole_probabilities(call, whole)
-    given = Given(
+    is_whole = _holds_probabilities(call, sizes, saved.kind, saved.dims)
+    if is_whole and attention.seed is not None:
+        whole_probabilities(call, attention)
+    incoming = Given(
         gradient.shaped(made_dims),
         None if is_whole else result.shaped(made_dims),
-        None if is_whole else _from_statistics(sizes, kept),
-        kept.shaped((sizes.batch, sizes.heads, sizes.queries, sizes.keys)) if is_whole else None,
+        None if is_whole else _from_statistics(sizes, saved),
+        saved.shaped((sizes.batch, sizes.heads, sizes.queries, sizes.keys)) if is_whole else None,
     )
-    gradients = backward_in_blocks(whole, given)
+    gradients = backward_in_blocks(attention, incoming)
     parts = [gradients.q, *(array.converted(q.kind) for array in (gradients.k, gradients.v))]
     if sizes.is_ragged:
         sequences = _sequences(call, sizes, lengths, starts)

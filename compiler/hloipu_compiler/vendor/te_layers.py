@@ -52,11 +52,11 @@ def _is_layer(call: Call) -> bool:
 @formula("te_norm_forward_ffi")
 def _norm(call: Call) -> Sequence[Value]:
     """Return the norm, three arrays of scaling, the largest, mean, 1 / deviation, workspace."""
-    x, _, *others = call.takes(4, 5)
-    amax = others.pop(0) if len(call.operands) == 5 else None
+    x, _, *parameters = call.takes(4, 5)
+    amax = parameters.pop(0) if len(call.operands) == 5 else None
     call.need(len(call.results) == 8, "it gives 8 arrays")
     _plain(call)
-    gamma, beta = others
+    gamma, beta = parameters
     factor = _gamma(call, gamma, x)
     rows = _rows(x, factor.dims[0])
     mean = (rows.reduced("add", [1]) / rows.dims[1]) if _is_layer(call) else None
@@ -131,8 +131,8 @@ def _softmax(call: Call) -> Sequence[Value]:
     if "upper_triang" in call.target:
         call.need(x.rank > 1, "its scores are queries by keys")
         row, column = (call.text.iota("s32", x.dims, x.rank - n) for n in (2, 1))
-        seen = column.compared("LE", row)
-        scores = seen.chosen(scores, float("-inf"), scores)
+        visible = column.compared("LE", row)
+        scores = visible.chosen(scores, float("-inf"), scores)
     return [activations.softmax(scores, x.rank - 1).converted(x.kind)]
 
 
@@ -211,7 +211,7 @@ def _part(x: Value, number: int) -> Value:
 @formula("te_act_lu_ffi")
 def _act(call: Call) -> Sequence[Value]:
     """Return an activation, and arrays of scaling that say nothing; before them: it alone."""
-    x, *others = call.takes(1, 3)
+    x, *scaling = call.takes(1, 3)
     _plain(call)
     wide = x.wide()
     (function, _), is_gated = _activation(call, x)
@@ -223,7 +223,7 @@ def _act(call: Call) -> Sequence[Value]:
         return [first]
     *spare, largest = call.results[1:]
     return [first, *_zeros(call, spare),
-            _largest(call, activated, others[1] if others else None, largest)]  # fmt: skip
+            _largest(call, activated, scaling[1] if scaling else None, largest)]  # fmt: skip
 
 
 @formula("te_dact_lu_ffi")

@@ -89,19 +89,19 @@ def _half(call: Call) -> Sequence[Value]:
     high = x.converted(kind)
     if is_high:
         return [high]
-    rest = x - high.converted("f64")
+    low = x - high.converted("f64")
     # Nothing is left of an infinity, or beyond the largest f32.
-    return [high.unary("is-finite", "pred").chosen(rest, 0.0, x).converted(kind)]
+    return [high.unary("is-finite", "pred").chosen(low, 0.0, x).converted(kind)]
 
 
 def _configured(call: Call, *names: str) -> list[int]:
     """Return numbers of the configuration, of which the first is a dimension of the operand."""
     numbers = dict(_NUMBERS.findall(call.instruction.backend_config))
     call.need(numbers.keys() >= set(names), f"its configuration has no {' or no '.join(names)}")
-    d, *others = (int(numbers[name]) for name in names)
+    d, *more_numbers = (int(numbers[name]) for name in names)
     x = call.operands[0]
     call.need(d < x.rank and x.dims[d] > 0, f"its dimension is {d}, of {x.dims}")
-    return [d, *others]
+    return [d, *more_numbers]
 
 
 def _rotated_left(x: Value, d: int, amount: int) -> Value:
@@ -133,8 +133,8 @@ def _wrap(call: Call) -> Sequence[Value]:
     n = x.dims[d]
     call.need(max(left, right) <= n, f"it wraps {left} and {right} of {n}")
     parts = [(n - left, n)] * (left > 0) + [(0, n)] + [(0, right)] * (right > 0)
-    first, *rest = (x.sliced(d, *part) for part in parts)
-    return [first.joined(rest, d) if rest else first]
+    first, *later_parts = (x.sliced(d, *part) for part in parts)
+    return [first.joined(later_parts, d) if later_parts else first]
 
 
 @formula("_SPMDInternalOp_MultiSlice")
@@ -144,10 +144,12 @@ def _slices(call: Call) -> Sequence[Value]:
     d, amount = _configured(call, "dimension", "amount")
     lists = dict(_LISTS.findall(call.instruction.backend_config))
     names = ("start_indices", "limit_indices", "strides")
-    each = [[int(n) for n in re.findall("[0-9]+", lists.get(name, ""))] for name in names]
-    call.need(all(len(bounds) == x.rank for bounds in each), f"it slices {x.dims} by {lists}")
+    bounds_by_name = [[int(n) for n in re.findall("[0-9]+", lists.get(name, ""))] for name in names]
+    call.need(
+        all(len(bounds) == x.rank for bounds in bounds_by_name), f"it slices {x.dims} by {lists}"
+    )
     call.need(len(call.results) == amount + 1, f"it has {len(call.results)} results")
-    ranges = list(zip(*each, strict=True))
+    ranges = list(zip(*bounds_by_name, strict=True))
     for k, (n, (start, limit, stride)) in enumerate(zip(x.dims, ranges, strict=True)):
         last = limit + amount * (k == d)
         call.need(start <= limit and last <= n and stride > 0, f"it slices up to {last} of {n}")
