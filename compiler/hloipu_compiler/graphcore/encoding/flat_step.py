@@ -85,7 +85,7 @@ class Ending:
         counts = [x for x in self.writer.counts.values() if live[x.parameter]]
         numbers = {at: n for n, at in enumerate(self._parameter_positions(counts))}
         for count in counts:
-            role = "" if count.here.phase == UPDATE_PHASE else "carry"
+            role = "" if count.context.phase == UPDATE_PHASE else "carry"
             states.append(_State(count.parameter, count.next, role))
         places = {at: n for n, at in enumerate(self.results)}
         for state in states:
@@ -93,16 +93,16 @@ class Ending:
                 places[state.new] = len(self.results)
                 self.results.append(state.new)
         outfeeds = []
-        taken = {feed.name for feed in self.writer.feeds}
+        feed_names = {feed.name for feed in self.writer.feeds}
         for queue in self.writer.outfeeds:
             first = len(self.results)
             self.results += queue.positions
-            if queue.name in taken:
+            if queue.name in feed_names:
                 queue.name += ".outfeed"
             outfeeds.append((_spelled(queue), tuple(range(first, len(self.results)))))
-        kept = {numbers[s.parameter] for s in states}
+        state_numbers = {numbers[s.parameter] for s in states}
         fed = {numbers[at] for feed in self.writer.feeds for at in feed.positions}
-        constants = [n for n in range(self._arrays()) if n not in kept | fed]
+        constants = [n for n in range(self._arrays()) if n not in state_numbers | fed]
         roles = [(numbers[s.parameter], s.role) for s in states if s.role]
         roles += [(n, "const") for n in constants]
         stated = replace(
@@ -171,8 +171,8 @@ class Ending:
         at = position
         while self.made[at].opcode in _SAME_VALUE or is_identity(self.made[at]):
             at = self.made[at].operands[0]
-        shape, whole = self.made[position].shape, self.made[at].shape
-        if at >= self.parameters or not _are_alike(shape, whole):
+        shape, parameter_shape = self.made[position].shape, self.made[at].shape
+        if at >= self.parameters or not _are_alike(shape, parameter_shape):
             return None
         return at
 
@@ -190,8 +190,8 @@ class Ending:
         depends = bytearray(len(self.made))
         for at in changed:
             depends[at] = 1
-        for at, x in enumerate(self.made):
-            depends[at] |= any(depends[i] for i in x.operands)
+        for at, op in enumerate(self.made):
+            depends[at] |= any(depends[i] for i in op.operands)
         pairs = zip(self.writer.inputs, self.writer.outputs, strict=False)
         for number, (old, new) in enumerate(pairs):
             if isinstance(old, int) and old == new and depends[old]:
@@ -203,15 +203,15 @@ class Ending:
         goals = [at for queue in writer.outfeeds if not queue.late for at in queue.positions]
         goals += [s.new for s in states if s.role == "carry"]
         wanted = self._ancestors(goals)
-        ends = [i for x in writer.anchors for i in self.made[x.position].operands]
+        ends = [i for op in writer.anchors for i in self.made[op.position].operands]
         learning = self._ancestors(ends)
         learned = [s.parameter for s in states if s.new != s.parameter and learning[s.parameter]]
         if not goals or not all(wanted[at] for at in learned):
             wanted = bytearray(a | b for a, b in zip(wanted, learning, strict=True))
-        for at, x in enumerate(self.made):
-            if wanted[at] and live[at] and x.parameter_number < 0 and x.opcode != "constant":
-                attributes = marked(x.attributes, {"ipu_phase": "fwd"}, frozenset())
-                self.made[at] = x._replace(attributes=attributes)
+        for at, op in enumerate(self.made):
+            if wanted[at] and live[at] and op.parameter_number < 0 and op.opcode != "constant":
+                attributes = marked(op.attributes, {"ipu_phase": "fwd"}, frozenset())
+                self.made[at] = op._replace(attributes=attributes)
 
     # -- the module ----------------------------------------------------------------------------
 
@@ -236,34 +236,36 @@ class Ending:
     ) -> Module:
         module = self.module
         shape = TupleShape(tuple(self.made[at].shape for at in self.results))
-        root = Instruction(Names(x.name for x in self.made).fresh("step"), "tuple", shape,
+        root = Instruction(Names(op.name for op in self.made).fresh("step"), "tuple", shape,
                            tuple(self.results))  # fmt: skip
-        whole = [*self.made, root]
-        live = bytearray(len(whole))
+        instructions_and_root = [*self.made, root]
+        live = bytearray(len(instructions_and_root))
         live[-1] = 1
-        for at in range(len(whole) - 1, -1, -1):
-            x = whole[at]
-            if live[at] or at in numbers or "outfeed" in x.opcode or "infeed" in x.opcode:
+        for at in range(len(instructions_and_root) - 1, -1, -1):
+            op = instructions_and_root[at]
+            if live[at] or at in numbers or "outfeed" in op.opcode or "infeed" in op.opcode:
                 live[at] = 1
-                for i in x.operands:
+                for i in op.operands:
                     live[i] = 1
         place: dict[int, int] = {}
         instructions: list[Instruction] = []
-        for at, x in enumerate(whole):
+        for at, op in enumerate(instructions_and_root):
             if live[at]:
                 place[at] = len(instructions)
-                operands = tuple(place[i] for i in x.operands)
+                operands = tuple(place[i] for i in op.operands)
                 instructions.append(
-                    x._replace(operands=operands, parameter_number=numbers.get(at, -1))
+                    op._replace(operands=operands, parameter_number=numbers.get(at, -1))
                 )
         entry = Computation(module.entry.name, tuple(instructions), len(instructions) - 1)
-        others = [c for c in module.computations if c.name != module.entry.name]
-        reached = reached_from(entry, [*others, *self.writer.loops.computations])
-        said = read_frontend_attributes(str(module.attributes.get("frontend_attributes", "")))
+        callees = [c for c in module.computations if c.name != module.entry.name]
+        reached = reached_from(entry, [*callees, *self.writer.loops.computations])
+        frontend_attributes = read_frontend_attributes(
+            str(module.attributes.get("frontend_attributes", ""))
+        )
         header = {key: v for key, v in module.attributes.items() if key in _KEPT_IN_HEADER}
         if aliases:
             header["input_output_alias"] = aliases
-        words = stated.attributes() | said
+        words = stated.attributes() | frontend_attributes
         if words:
             header["frontend_attributes"] = frontend_attributes_text(words)
         return Module(
@@ -276,12 +278,12 @@ def _spelled(queue: Queue) -> str:
     return f"{queue.name}:last" if queue.takes_last else queue.name
 
 
-def _are_alike(one: object, other: object) -> bool:
+def _are_alike(first: object, second: object) -> bool:
     return (
-        isinstance(one, ArrayShape)
-        and isinstance(other, ArrayShape)
-        and one.element_type is other.element_type
-        and one.dimensions == other.dimensions
+        isinstance(first, ArrayShape)
+        and isinstance(second, ArrayShape)
+        and first.element_type is second.element_type
+        and first.dimensions == second.dimensions
     )
 
 

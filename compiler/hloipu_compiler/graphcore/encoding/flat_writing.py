@@ -47,11 +47,7 @@ from hloipu_compiler.verify.sharding_forms import leaf_shardings
 from hloipu_runtime.element_types import S32
 
 COUNTS = ArrayShape(S32)
-_PHASES = {
-    STAGE: FORWARD_PHASE,
-    BACKWARD: BACKWARD_PHASE,
-    RECOMPUTATION: BACKWARD_PHASE,
-}
+_PHASES = {STAGE: FORWARD_PHASE, BACKWARD: BACKWARD_PHASE, RECOMPUTATION: BACKWARD_PHASE}
 _PASSING = frozenset(
     "bitcast broadcast constant copy get-tuple-element parameter reshape tuple".split()
 )
@@ -65,10 +61,16 @@ class FlatWriter(SummingWriter):
         """Write the entry of a module; return what it results in."""
         arguments = []
         for position in old.parameters:
-            x = old.instructions[position]
-            arguments.append(self.parameter(x.name, x.shape, attributes=division_of(x)))
-            made = self.made[-1]
-            self.made[-1] = made._replace(metadata=x.metadata, start=x.start, end=x.end)
+            instruction = old.instructions[position]
+            arguments.append(
+                self.parameter(
+                    instruction.name, instruction.shape, attributes=division_of(instruction)
+                )
+            )
+            parameter = self.made[-1]
+            self.made[-1] = parameter._replace(
+                metadata=instruction.metadata, start=instruction.start, end=instruction.end
+            )
         return self.computation(old, arguments, OUTSIDE)
 
     def ending_here(self) -> Context:
@@ -79,14 +81,14 @@ class FlatWriter(SummingWriter):
         """Write what a call runs, marked as the call says."""
         if op.config is not None and op.kind in _PHASES:
             stage = op.config.count("PIPELINE_STAGE_ID")
-            inside = op.here.phase and op.here.stage >= 0
-            place = replace(op.here, branch=stage) if inside else self._place(op.kind, stage)
+            inside = op.context.phase and op.context.stage >= 0
+            place = replace(op.context, branch=stage) if inside else self._place(op.kind, stage)
             return self.stage(op.placed(place))
         if op.kind == UPDATE:
             return self.update(op)
         if op.kind == LOOP:
-            given = [v for v in flat(Made(op.operands)) if isinstance(v, int)]
-            return self.loop(op.placed(self.placed(given, op.here)))
+            inputs = [v for v in flat(Made(op.operands)) if isinstance(v, int)]
+            return self.loop(op.placed(self.placed(inputs, op.context)))
         return super().called(op)
 
     def _place(self, kind: str, stage: int) -> Context:
@@ -98,43 +100,43 @@ class FlatWriter(SummingWriter):
     def loop(self, op: Op) -> Value:
         """Write a loop that is part of a micro-batch."""
         before = len(self.made)
-        made = self.loops.call(self, op)
-        self.all_noted(before, op.here)
-        return made
+        result = self.loops.call(self, op)
+        self.all_noted(before, op.context)
+        return result
 
     def stage(self, op: Op) -> Value:
         """Write a stage; one that computes nothing passes its first array through an op."""
         before = len(self.made)
-        found = self.computation(self.callee(op.instruction), op.operands, op.here)
+        result = self.computation(self.callee(op.instruction), op.operands, op.context)
         ops = self.made[before:]
         computes = bool(ops) if self.trains else any(x.opcode not in _PASSING for x in ops)
-        if computes or not isinstance(found, Made):
-            return found
-        parts = list(found.parts)
+        if computes or not isinstance(result, Made):
+            return result
+        parts = list(result.parts)
         arrays = [
             (not self.trace((part,)).varies, number)
             for number, part in enumerate(parts)
             if isinstance(part, int) and isinstance(self.made[part].shape, ArrayShape)
         ]
         for _, number in sorted(arrays)[:1]:
-            given = self.settled(parts[number], op.instruction, op.here)
-            parts[number] = self.anchored(op.name, given, op.here)
+            first_array = self.settled(parts[number], op.instruction, op.context)
+            parts[number] = self.anchored(op.name, first_array, op.context)
         return Made(tuple(parts))
 
     def update(self, op: Op) -> Value:
         """Write the update: it reads what was accumulated, and what no micro-batch changes."""
-        given: list[Value] = []
+        inputs: list[Value] = []
         for number, value in enumerate(op.operands):
             if isinstance(value, Sunk):
-                given.append(value.position)
+                inputs.append(value.position)
                 continue
             if isinstance(value, int):
                 trace = self.trace((value,))
                 if trace.varies and not trace.late:
                     value = self.taken_once(op, number, value)
-            given.append(value)
-        here = Context(UPDATE_PHASE, device=self.inside(op).device)
-        return self.computation(self.callee(op.instruction), given, here)
+            inputs.append(value)
+        context = Context(UPDATE_PHASE, device=self.inside(op).device)
+        return self.computation(self.callee(op.instruction), inputs, context)
 
     def taken_once(self, op: Op, number: int, value: int) -> int:
         """Return what an update reads of its one micro-batch."""
@@ -145,16 +147,16 @@ class FlatWriter(SummingWriter):
                 "from one micro-batch to the next and is not accumulated",
                 hint="add it up with GradientAccumulatorCreate, AddWithScale and Sink",
             )
-        found = self.trace((value,))
-        return self.anchored(self.made[value].name, value, Context(BACKWARD_PHASE, found.backward))
+        trace = self.trace((value,))
+        return self.anchored(self.made[value].name, value, Context(BACKWARD_PHASE, trace.backward))
 
     # -- structure -----------------------------------------------------------------------------
 
     def counter(self, op: Op) -> Value:
         """Take in a counter."""
-        said = attributes_of(op.instruction).get("lower_into_pipeline_stage")
-        into = said in (True, "true", "1", 1)
-        return Counter(into or op.here.phase in (FORWARD_PHASE, BACKWARD_PHASE))
+        stated = attributes_of(op.instruction).get("lower_into_pipeline_stage")
+        into = stated in (True, "true", "1", 1)
+        return Counter(into or op.context.phase in (FORWARD_PHASE, BACKWARD_PHASE))
 
     def windowed(self, op: Op) -> Value:
         """Take in an accumulator of the older form."""
@@ -166,92 +168,95 @@ class FlatWriter(SummingWriter):
 
     # -- counters and queues -------------------------------------------------------------------
 
-    def counted(self, counter: Counter, here: Context) -> int:
+    def counted(self, counter: Counter, context: Context) -> int:
         """Return the parameter that counts what runs here.
 
         In stages it counts the micro-batches of an update, in loops those of a run; elsewhere in
         a pipeline it counts the updates of a run.
         """
-        late = here.phase == UPDATE_PHASE or (self.stages > 0 and not counter.goes_into_stages)
-        key = Context(UPDATE_PHASE) if late else Context(here.phase, here.stage)
-        found = self.counts.get(key)
-        if found is None:
+        late = context.phase == UPDATE_PHASE or (self.stages > 0 and not counter.goes_into_stages)
+        key = Context(UPDATE_PHASE) if late else Context(context.phase, context.stage)
+        count = self.counts.get(key)
+        if count is None:
             at = self.parameter("execution_counter", COUNTS)
-            one = self.number("one", COUNTS, "1")
+            increment = self.number("one", COUNTS, "1")
             window = self.micro_batches if self.stages else self.micro_batches * self.iterations
             end = self.number("end", COUNTS, str(self.iterations if late else window))
-            after = self.add("execution_counter.after", "add", COUNTS, (at, one), key)
+            after = self.add("execution_counter.after", "add", COUNTS, (at, increment), key)
             after = self.add("execution_counter.next", "remainder", COUNTS, (after, end), key)
-            found = self.counts[key] = Count(at, after, key)
+            count = self.counts[key] = Count(at, after, key)
             self.counter_positions.add(at)
             if not late:
                 self.traces[at] = Trace(fed=True)
-        return found.parameter
+        return count.parameter
 
     def fed(self, op: Op) -> Value:
         """Put parameters in the place of a queue's arrays."""
-        x = op.instruction
-        if op.here.phase == UPDATE_PHASE:
+        infeed = op.instruction
+        if op.context.phase == UPDATE_PHASE:
             raise PoplarError(
                 "E0544",
-                f"the update reads a queue, {x.name!r}",
+                f"the update reads a queue, {infeed.name!r}",
                 hint="read it in the first stage, or make its values parameters",
             )
-        said = feed_config(x.attributes.text("infeed_config"))
-        queue = Queue(said.name or "infeed", [])
-        value = self._parameters(x, x.shape, queue, self._divisions(x))
+        config = feed_config(infeed.attributes.text("infeed_config"))
+        queue = Queue(config.name or "infeed", [])
+        value = self._parameters(infeed, infeed.shape, queue, self._divisions(infeed))
         known = [feed for feed in self.feeds if feed.name == queue.name]
         if known:
             raise PoplarError(
                 "E0544",
-                f"{x.name!r} reads the queue {queue.name!r} a second time in a micro-batch",
+                f"{infeed.name!r} reads the queue {queue.name!r} a second time in a micro-batch",
                 hint="read each queue once, and use its values twice",
             )
         self.feeds.append(queue)
         return value
 
-    def _divisions(self, x: Instruction) -> Iterator[Attributes]:
+    def _divisions(self, infeed: Instruction) -> Iterator[Attributes]:
         """Yield what an infeed says of the division of each of its arrays."""
-        text = x.attributes.text("sharding")
+        text = infeed.attributes.text("sharding")
         if not text:
             return repeat(NO_ATTRIBUTES)
-        each = (str(sharding) for sharding in leaf_shardings(read_sharding(text), x.shape))
+        shardings = (
+            str(sharding_text)
+            for sharding_text in leaf_shardings(read_sharding(text), infeed.shape)
+        )
         return (
-            Attributes({"sharding": Raw(said), "frontend_attributes": OF_A_QUEUE})
-            if "maximal" not in said
+            Attributes({"sharding": Raw(division), "frontend_attributes": OF_A_QUEUE})
+            if "maximal" not in division
             else NO_ATTRIBUTES
-            for said in each
+            for division in shardings
         )
 
     def _parameters(
-        self, x: Instruction, shape: Shape, queue: Queue, divisions: Iterator[Attributes]
+        self, infeed: Instruction, shape: Shape, queue: Queue, divisions: Iterator[Attributes]
     ) -> Value:
         if isinstance(shape, TupleShape):
-            parts = (self._parameters(x, part, queue, divisions) for part in shape.elements)
+            parts = (self._parameters(infeed, part, queue, divisions) for part in shape.elements)
             return Made(tuple(parts))
         division = next(divisions)
         if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
             return Token()
-        at = self.parameter(f"{x.name}.{len(queue.positions)}", shape, attributes=division)
+        at = self.parameter(f"{infeed.name}.{len(queue.positions)}", shape, attributes=division)
         queue.positions.append(at)
         self.traces[at] = Trace(fed=True)
         return at
 
     def sent(self, op: Op) -> Value:
         """Put results in the place of what a queue takes."""
-        x, values = op.instruction, op.operands[0]
-        said = feed_config(x.attributes.text("outfeed_config"))
-        here = self.placed([v for v in flat(values) if isinstance(v, int)], op.here)
-        late = here.phase == UPDATE_PHASE
-        queue = Queue(said.name or "outfeed", [], said.takes_last, late)
+        outfeed, values = op.instruction, op.operands[0]
+        config = feed_config(outfeed.attributes.text("outfeed_config"))
+        context = self.placed([v for v in flat(values) if isinstance(v, int)], op.context)
+        late = context.phase == UPDATE_PHASE
+        queue = Queue(config.name or "outfeed", [], config.takes_last, late)
         if any(queue.name == known.name for known in self.outfeeds):
             raise PoplarError(
                 "E0544",
-                f"{x.name!r} sends to the queue {queue.name!r}, and another op does so, too",
+                f"{outfeed.name!r} sends to the queue {queue.name!r}, and another op does so, too",
                 hint="send to each queue in one place",
             )
-        for at in self.leaves(values, x, here):
-            queue.positions.append(self.anchored(x.name, at, here))
+        for at in self.leaves(values, outfeed, context):
+            queue.positions.append(self.anchored(outfeed.name, at, context))
         if queue.positions:
             self.outfeeds.append(queue)
         return Token()

@@ -52,7 +52,7 @@ class _LoopWriter(WindowWriter):
         super().__init__(module, micro_batches or 1)
         self.body = body
         self.given = micro_batches
-        self.said = 0
+        self.stated_count = 0
         """Micro-batches of an update as its own computation says."""
         self.fed_numbers = fed
         self.counters: list[_Goes] = []
@@ -77,15 +77,15 @@ class _LoopWriter(WindowWriter):
     def _looped(self, op: Op, callee: str, iterations: int) -> Value:
         """Write one iteration of a loop in which micro-batches are accumulated."""
         form = loop_form(op.instruction, self.module.computation[callee])
-        given = form.values(self, op)
-        arrays = [n for n, value in enumerate(given) if not isinstance(value, Token)]
-        positions = [self.settled(given[n], op.instruction, op.here) for n in arrays]
+        initial = form.values(self, op)
+        arrays = [n for n, value in enumerate(initial) if not isinstance(value, Token)]
+        positions = [self.settled(initial[n], op.instruction, op.context) for n in arrays]
         slots = self._begin(op.instruction, callee, positions, iterations)
-        here = Context(device=self.inside(op).device)
-        inside: list[Value] = [Token() for _ in given]  # queues need no order among themselves
+        context = Context(device=self.inside(op).device)
+        inside: list[Value] = [Token() for _ in initial]  # queues need no order among themselves
         for n, slot in zip(arrays, slots, strict=True):
             inside[n] = slot
-        result = form.parts(self.computation(form.body, form.arguments(inside), here), inside)
+        result = form.parts(self.computation(form.body, form.arguments(inside), context), inside)
         after = self._end(op.instruction, positions, slots, [result[n] for n in arrays])
         for n, value in zip(arrays, after, strict=True):
             inside[n] = value
@@ -108,7 +108,7 @@ class _LoopWriter(WindowWriter):
         windows = window_in(self.module, self.module.computation[callee])
         self.micro_batches = self.given or windows
         self.iterations = updates_of(instruction.name, iterations, self.micro_batches)
-        self.written_count = self.said
+        self.written_count = self.stated_count
         slots = []
         for number, at in enumerate(positions):
             if self.made[at].parameter_number < 0:
@@ -166,15 +166,19 @@ class _LoopWriter(WindowWriter):
         instruction = self.made[self._unmoved(new, slot)]
         if instruction.opcode != "add" or slot not in instruction.operands:
             return None
-        other = self.made[
+        increment = self.made[
             instruction.operands[0] if instruction.operands[1] == slot else instruction.operands[1]
         ]
-        shape = other.shape
-        if other.opcode != "constant" or other.literal is None or not isinstance(shape, ArrayShape):
+        shape = increment.shape
+        if (
+            increment.opcode != "constant"
+            or increment.literal is None
+            or not isinstance(shape, ArrayShape)
+        ):
             return None
         if not shape.is_scalar or shape.element_type.name[0] not in "su":
             return None
-        value = literal_array(other.literal, shape, other.name)
+        value = literal_array(increment.literal, shape, increment.name)
         return int(getattr(value, "item", int)())
 
     def _counted_on(self, old: int, step: int) -> int:
@@ -196,7 +200,7 @@ def loop_step(module: Module, survey: Survey, micro_batches: int | None) -> Flat
     fed: frozenset[int] = frozenset()
     for _ in range(_ROUNDS):
         writer = _LoopWriter(module, micro_batches, fed)
-        writer.said = update_count(module, survey.updates) or 0
+        writer.stated_count = update_count(module, survey.updates) or 0
         root = writer.entry(module.entry)
         if not writer.is_written:
             name = survey.update.call.name if survey.update is not None else module.name

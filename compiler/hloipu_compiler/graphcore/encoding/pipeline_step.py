@@ -18,29 +18,26 @@ from hloipu_compiler.graphcore.encoding.flat_writing import FlatWriter
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 
-_RECOMPUTES = (
-    "Recompute_then_backpropagate",
-    "Recompute_and_backpropagate_interleaved",
-)
+_RECOMPUTES = ("Recompute_then_backpropagate", "Recompute_and_backpropagate_interleaved")
 
 
 class _PipelineWriter(FlatWriter):
     """Writes an entry with a pipeline in it."""
 
-    said = 1
+    stated_count = 1
     """What the operand that counts micro-batches is."""
 
     def called(self, op: Op) -> Value:
         if op.config is None or op.kind != PIPELINE:
             return super().called(op)
-        given = self.operands(op)
+        initial = self.operands(op)
         index = op.config.counts.get("GradientAccumulationOperandIndex", -1)
-        if 0 <= index < len(given):  # whatever the text says, it is as many as are asked for
-            shape = self.made[given[index]].shape
+        if 0 <= index < len(initial):  # whatever the text says, it is as many as are asked for
+            shape = self.made[initial[index]].shape
             if isinstance(shape, ArrayShape) and shape.is_scalar:
-                given[index] = self.number("micro_batches", shape, str(self.said))
-        self.inputs = list(given)
-        result = self.computation(self.callee(op.instruction), self.inputs, op.here)
+                initial[index] = self.number("micro_batches", shape, str(self.stated_count))
+        self.inputs = list(initial)
+        result = self.computation(self.callee(op.instruction), self.inputs, op.context)
         if not isinstance(result, Made):
             raise PoplarError("E0543", f"pipeline {op.name!r} does not return a tuple")
         self.outputs = list(result.parts)
@@ -71,7 +68,7 @@ def pipeline_step(module: Module, survey: Survey, micro_batches: int | None) -> 
     writer = _PipelineWriter(module, count, stages.count, iterations)
     if micro_batches is not None:
         writer.written_count = _said_count(module, survey)
-    writer.said = count // stages.parts
+    writer.stated_count = count // stages.parts
     writer.has_backward = bool(stages.backward)
     writer.returns = stages.returns
     writer.trains = survey.update is not None
@@ -91,11 +88,15 @@ def pipeline_count(module: Module, survey: Survey) -> int:
     pipeline = survey.pipeline
     if pipeline is None:
         raise PoplarError("E0543", "there is no pipeline")
-    said = _operand_count(module, pipeline)
-    own = update_count(module, survey.updates)
-    if None not in (said, own) and said != own and survey.update is not None:
-        raise disagree(pipeline.call, said or 0, survey.update.call, own or 0)
-    count = said or own
+    operand_count = _operand_count(module, pipeline)
+    stated_count = update_count(module, survey.updates)
+    if (
+        None not in (operand_count, stated_count)
+        and operand_count != stated_count
+        and survey.update is not None
+    ):
+        raise disagree(pipeline.call, operand_count or 0, survey.update.call, stated_count or 0)
+    count = operand_count or stated_count
     if not count:
         raise PoplarError(
             "E0541",

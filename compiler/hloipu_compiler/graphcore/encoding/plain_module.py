@@ -67,12 +67,14 @@ def written_out(module: Module, surveyed: Survey, micro_batches: int | None) -> 
 
 def with_entry(module: Module, loops: Loops, entry: Computation) -> Module:
     """Return a module with another entry, and what that reaches."""
-    others = [c for c in module.computations if c.name != module.entry.name]
-    reached = reached_from(entry, [*others, *loops.computations])
-    said = read_frontend_attributes(str(module.attributes.get("frontend_attributes", "")))
+    callees = [c for c in module.computations if c.name != module.entry.name]
+    reached = reached_from(entry, [*callees, *loops.computations])
+    frontend_attributes = read_frontend_attributes(
+        str(module.attributes.get("frontend_attributes", ""))
+    )
     header = dict(module.attributes)
-    if said:
-        header["frontend_attributes"] = frontend_attributes_text(said)
+    if frontend_attributes:
+        header["frontend_attributes"] = frontend_attributes_text(frontend_attributes)
     return replace(
         module,
         computations=(*reached, entry),

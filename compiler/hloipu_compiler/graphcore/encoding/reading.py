@@ -26,8 +26,8 @@ def flat_step(
         return _read(module, micro_batches, is_cut)
 
 
-def _read(given: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
-    module = expanded(given)
+def _read(original: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
+    module = expanded(original)
     surveyed = survey(module)
     if is_cut and not (
         surveyed.pipeline or surveyed.stages or surveyed.updates or surveyed.windows
@@ -38,7 +38,7 @@ def _read(given: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | 
         if step is not None:
             return step
     if surveyed.is_plain:
-        return None if module is given else FlatStep(module, Stated())
+        return None if module is original else FlatStep(module, Stated())
     if surveyed.pipeline is not None:
         return pipeline_step(module, surveyed, micro_batches)
     if surveyed.stages:

@@ -32,14 +32,14 @@ def in_stages(step: FlatStep) -> FlatStep:
     module, entry = step.module, step.module.entry
     if step.stated.micro_batches == 1:
         return step
-    said = [devices_of(instruction) for instruction in entry.instructions]
-    used = {device for own in said for device in own}
-    stages = _stages(entry, said) if len(used) > 1 else {}
+    devices_by_op = [devices_of(instruction) for instruction in entry.instructions]
+    used = {device for devices in devices_by_op for device in devices}
+    stages = _stages(entry, devices_by_op) if len(used) > 1 else {}
     if stages is None:
         return step
     instructions = tuple(
-        op._replace(attributes=_staged(op, own, stages))
-        for op, own in zip(entry.instructions, said, strict=True)
+        op._replace(attributes=_staged(op, devices, stages))
+        for op, devices in zip(entry.instructions, devices_by_op, strict=True)
     )
     entry = replace(entry, instructions=instructions)
     stated = step.stated
@@ -53,21 +53,23 @@ def in_stages(step: FlatStep) -> FlatStep:
     return FlatStep(_with_entry(module, entry, stated), stated)
 
 
-def _stages(entry: Computation, said: list[tuple[int, ...]]) -> dict[int, int] | None:
+def _stages(entry: Computation, devices_by_op: list[tuple[int, ...]]) -> dict[int, int] | None:
     """Return the stage of each device; None where the forward pass comes back to one."""
     stage_by_device: dict[int, int] = {}
     reached = [-1] * len(entry.instructions)
     """The last stage of what a value is made of."""
-    for at, (instruction, own) in enumerate(zip(entry.instructions, said, strict=True)):
+    for at, (instruction, devices) in enumerate(
+        zip(entry.instructions, devices_by_op, strict=True)
+    ):
         before = max((reached[i] for i in instruction.operands), default=-1)
-        if len(own) == 1 and _is_forward(instruction):
-            stage = stage_by_device.setdefault(own[0], len(stage_by_device))
+        if len(devices) == 1 and _is_forward(instruction):
+            stage = stage_by_device.setdefault(devices[0], len(stage_by_device))
             if stage < before:
                 return None
             before = stage
         reached[at] = before
-    for own in said:
-        for device in own:
+    for devices in devices_by_op:
+        for device in devices:
             stage_by_device.setdefault(device, len(stage_by_device))
     return stage_by_device
 
@@ -77,16 +79,18 @@ def _is_forward(instruction: Instruction) -> bool:
 
 
 def _staged(
-    instruction: Instruction, own: tuple[int, ...], stages: Mapping[int, int]
+    instruction: Instruction, devices: tuple[int, ...], stages: Mapping[int, int]
 ) -> Attributes:
     """Return attributes with a stage in place of a device."""
-    is_placed = len(own) == 1 and own[0] in stages
-    return marked(instruction.attributes, {"ipu_stage": str(stages[own[0]])} if is_placed else {})
+    is_placed = len(devices) == 1 and devices[0] in stages
+    return marked(
+        instruction.attributes, {"ipu_stage": str(stages[devices[0]])} if is_placed else {}
+    )
 
 
 def _with_entry(module: Module, entry: Computation, stated: Stated) -> Module:
     computations = tuple(entry if c.name == entry.name else c for c in module.computations)
-    said = read_frontend_attributes(module.attributes.text(_KEY))
-    words = frontend_attributes_text(said | stated.attributes())
+    frontend_attributes = read_frontend_attributes(module.attributes.text(_KEY))
+    words = frontend_attributes_text(frontend_attributes | stated.attributes())
     header = Attributes({**module.attributes, _KEY: words}, module.attributes.called)
     return replace(module, computations=computations, attributes=header)

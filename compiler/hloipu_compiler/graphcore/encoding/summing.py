@@ -41,7 +41,7 @@ class SummingWriter(TracedWriter):
                 "closed",
                 hint="add before the GradientAccumulatorSink",
             )
-        place = self.placed([v for v in op.operands[1:2] if isinstance(v, int)], op.here)
+        place = self.placed([v for v in op.operands[1:2] if isinstance(v, int)], op.context)
         value, scale = (self.settled(v, op.instruction, place) for v in op.operands[1:])
         scale = self.one_number(op.instruction, scale)
         accumulator.addends.append(
@@ -92,27 +92,27 @@ class SummingWriter(TracedWriter):
         """Write an accumulator's total: sum each place's addends, then add the sums."""
         running = accumulator.reduction(self.micro_batches) == RUNNING_MEAN
         places: dict[Context, list[int]] = {}
-        for number, each in enumerate(accumulator.addends):
-            trace = self.trace((each.value,))
+        for number, addend in enumerate(accumulator.addends):
+            trace = self.trace((addend.value,))
             stage = trace.backward if trace.backward >= 0 else trace.forward
             places.setdefault(Context(BACKWARD_PHASE, stage), []).append(number)
         totals = []
-        for here, numbers in places.items():
+        for context, numbers in places.items():
             addends = [accumulator.addends[n] for n in numbers]
-            value = self._sum(accumulator, [each.value for each in addends], here)
-            bare = self._sum(accumulator, [each.bare for each in addends], here)
-            share = self._share(accumulator, bare, here) if running else -1
-            at = self.anchored(accumulator.name, value, here)
+            value = self._sum(accumulator, [addend.value for addend in addends], context)
+            bare = self._sum(accumulator, [addend.bare for addend in addends], context)
+            share = self._share(accumulator, bare, context) if running else -1
+            at = self.anchored(accumulator.name, value, context)
             self.anchors.append(Anchor(at, value, bare, share))
             totals.append(at)
         late = Context(UPDATE_PHASE)
         total = totals[0]
-        for other in totals[1:]:
-            total = self.add(instruction.name, "add", accumulator.shape, (total, other), late)
-            self.noted(total, (total, other), late)
+        for partial in totals[1:]:
+            total = self.add(instruction.name, "add", accumulator.shape, (total, partial), late)
+            self.noted(total, (total, partial), late)
         return total
 
-    def _sum(self, accumulator: Accumulator, values: Sequence[int], here: Context) -> int:
+    def _sum(self, accumulator: Accumulator, values: Sequence[int], context: Context) -> int:
         total = -1
         for value in values:
             shape = self.made[value].shape
@@ -128,28 +128,28 @@ class SummingWriter(TracedWriter):
                 )
             if shape.element_type is not accumulator.shape.element_type:
                 name = f"{accumulator.name}.as"
-                taken = self.add(name, "convert", accumulator.shape, (value,), here)
-                value = self.noted(taken, (value,), here)
+                converted = self.add(name, "convert", accumulator.shape, (value,), context)
+                value = self.noted(converted, (value,), context)
             if total >= 0:
                 value = self.noted(
                     self.add(f"{accumulator.name}.sum", "add", accumulator.shape, (total, value),
-                             here), (total, value), here)  # fmt: skip
+                             context), (total, value), context)  # fmt: skip
             total = value
         return total
 
-    def _share(self, accumulator: Accumulator, value: int, here: Context) -> int:
+    def _share(self, accumulator: Accumulator, value: int, context: Context) -> int:
         """Write a K-th of a value."""
         kind = ArrayShape(accumulator.shape.element_type)
         text = repr(1 / self.micro_batches)
         number = self.number(f"{accumulator.name}.share", kind, text)
-        whole = self.spread(f"{accumulator.name}.shares", accumulator.shape, number)
+        shares = self.spread(f"{accumulator.name}.shares", accumulator.shape, number)
         name = f"{accumulator.name}.part"
-        part = self.add(name, "multiply", accumulator.shape, (value, whole), here)
-        return self.noted(part, (value,), here)
+        part = self.add(name, "multiply", accumulator.shape, (value, shares), context)
+        return self.noted(part, (value,), context)
 
-    def placing(self, here: Context) -> "_Placing":
+    def placing(self, context: Context) -> "_Placing":
         """Return where ops are written that stand in one place."""
-        return _Placing(self, here)
+        return _Placing(self, context)
 
     def reduced(self) -> str:
         """Settle which form of the gradients is added up; return the reduction."""
@@ -167,23 +167,23 @@ class SummingWriter(TracedWriter):
             )
         reduction = common_reduction(self.accumulators, self.micro_batches)
         for anchor in self.anchors:
-            taken = anchor.value
+            addend = anchor.value
             if reduction in (MEAN, RUNNING_MEAN):
-                taken = anchor.bare
+                addend = anchor.bare
             elif anchor.share >= 0:
-                taken = anchor.share
-            self.made[anchor.position] = self.made[anchor.position]._replace(operands=(taken,))
+                addend = anchor.share
+            self.made[anchor.position] = self.made[anchor.position]._replace(operands=(addend,))
         return reduction if self.anchors else SUM
 
 
 class _Placing:
     """Writes ops in one place."""
 
-    def __init__(self, writer: SummingWriter, here: Context) -> None:
+    def __init__(self, writer: SummingWriter, context: Context) -> None:
         self.writer = writer
-        self.here = here
+        self.context = context
         self.made = writer.made
 
     def add(self, name: str, opcode: str, shape: Shape, operands: Sequence[int] = ()) -> int:
-        at = self.writer.add(name, opcode, shape, operands, self.here)
-        return self.writer.noted(at, operands, self.here)
+        at = self.writer.add(name, opcode, shape, operands, self.context)
+        return self.writer.noted(at, operands, self.context)

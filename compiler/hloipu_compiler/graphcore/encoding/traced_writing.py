@@ -70,30 +70,30 @@ class TracedWriter(Writer):
         """Return what some positions depend on."""
         return joined([self.traces.get(at, NONE) for at in positions])
 
-    def noted(self, position: int, operands: Sequence[int], here: Context) -> int:
+    def noted(self, position: int, operands: Sequence[int], context: Context) -> int:
         """Keep what a new position depends on, where it stands included."""
         trace = self.trace(operands)
-        if here.phase == FORWARD_PHASE and here.stage >= 0:
-            trace = joined((trace, Trace(forward=here.stage)))
-        elif here.phase == BACKWARD_PHASE and here.stage >= 0:
-            trace = joined((trace, Trace(backward=here.stage)))
-        elif here.phase == UPDATE_PHASE:
+        if context.phase == FORWARD_PHASE and context.stage >= 0:
+            trace = joined((trace, Trace(forward=context.stage)))
+        elif context.phase == BACKWARD_PHASE and context.stage >= 0:
+            trace = joined((trace, Trace(backward=context.stage)))
+        elif context.phase == UPDATE_PHASE:
             trace = joined((trace, Trace(late=True)))
         if trace != NONE:
             self.traces[position] = trace
         return position
 
-    def placed(self, operands: Sequence[int], here: Context) -> Context:
+    def placed(self, operands: Sequence[int], context: Context) -> Context:
         """Return the marks of an op that stands between the calls: by what it reads."""
-        if here.phase or not self.stages:
-            return here
+        if context.phase or not self.stages:
+            return context
         trace = self.trace(operands)
         if trace.late:
             return Context(UPDATE_PHASE)
         if trace.backward >= 0:
             return Context(BACKWARD_PHASE, trace.backward)
         if trace.forward < 0:
-            return here
+            return context
         if not self.trains:
             return Context(FORWARD_PHASE, trace.forward)
         return Context(BACKWARD_PHASE, trace.forward if self.has_backward else -1)
@@ -102,27 +102,27 @@ class TracedWriter(Writer):
 
     def plain(self, op: Op) -> Value:
         """Write an op where its operands say that it belongs."""
-        op = op.placed(self.placed(op.positions, op.here))
+        op = op.placed(self.placed(op.positions, op.context))
         counts = any(isinstance(v, Counter | Lazy) for v in op.operands)
-        if op.here == OUTSIDE and self.stages and counts and len(op.operands) <= _FEW:
+        if op.context == OUTSIDE and self.stages and counts and len(op.operands) <= _FEW:
             return Lazy(op.instruction, op.operands)
         positions = self.operands(op)
         instruction = self.loops.without_structure(op.instruction)
-        return self.noted(self.copied(instruction, positions, op.here), positions, op.here)
+        return self.noted(self.copied(instruction, positions, op.context), positions, op.context)
 
     def replicated(self, op: Op) -> Value:
         """Write what depends on the replicas, by HLO's own collectives."""
-        op = op.placed(self.placed(op.positions, op.here))
+        op = op.placed(self.placed(op.positions, op.context))
         values = self.operands(op)
         before = len(self.made)
         position = self.loops.of_replicas(self, op, values)
-        self.all_noted(before, op.here)
+        self.all_noted(before, op.context)
         return position
 
-    def all_noted(self, before: int, here: Context) -> None:
+    def all_noted(self, before: int, context: Context) -> None:
         """Keep what all ops from a position on depend on."""
         for at in range(before, len(self.made)):
-            self.noted(at, self.made[at].operands, here)
+            self.noted(at, self.made[at].operands, context)
 
     def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return a part of a tuple, which depends on what the tuple does."""
@@ -137,16 +137,16 @@ class TracedWriter(Writer):
         self.traces[part] = self.traces.get(position, NONE)
         return part
 
-    def settled(self, value: Value, user: Instruction, here: Context) -> int:
+    def settled(self, value: Value, user: Instruction, context: Context) -> int:
         """Return the position of a value; a tuple made here depends on its parts."""
-        position = super().settled(value, user, here)
+        position = super().settled(value, user, context)
         if isinstance(value, Made):
-            self.noted(position, self.made[position].operands, here)
+            self.noted(position, self.made[position].operands, context)
         return position
 
-    def anchored(self, name: str, value: int, here: Context) -> int:
+    def anchored(self, name: str, value: int, context: Context) -> int:
         """Write the op that says that each micro-batch makes a value, whatever it depends on."""
         target = Attributes({"custom_call_target": PER_MICRO_BATCH})
         shape = self.made[value].shape
-        at = self.add(f"{name}.each", "custom-call", shape, (value,), here, target)
-        return self.noted(at, (value,), here)
+        at = self.add(f"{name}.each", "custom-call", shape, (value,), context, target)
+        return self.noted(at, (value,), context)

@@ -103,18 +103,18 @@ class WindowWriter(FlatWriter):
             return running[0] if len(running) == 1 else Made(tuple(running))
         half = len(values) // 2
         momentum = self.one_number(op.instruction, values[-1])
-        sums, given = [], []
+        sums, outputs = [], []
         for old, value in zip(values[:half], values[half : 2 * half], strict=True):
             total = self._with_momentum(op, old, self._total_of(op, value), momentum)
             sums.append(total)
-            given.append(self._silent(op, total))
-        return Made((*sums, *given))
+            outputs.append(self._silent(op, total))
+        return Made((*sums, *outputs))
 
-    def placed(self, operands: Sequence[int], here: Context) -> Context:
+    def placed(self, operands: Sequence[int], context: Context) -> Context:
         """Return the marks of an op: those of the update, of what reads a sum."""
-        if here.phase:
-            return here
-        return _LATE if self.trace(operands).late else here
+        if context.phase:
+            return context
+        return _LATE if self.trace(operands).late else context
 
     def _total_of(self, op: Op, value: int) -> int:
         shape = accumulated_shape(self, op.instruction, value)

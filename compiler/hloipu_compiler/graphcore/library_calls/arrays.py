@@ -9,10 +9,10 @@ from hloipu_compiler.formulas.text import Value
 def _scaled(call: Call, a: Value | None, x: Value, b: Value | None, y: Value) -> Value:
     """Return a x + b y or a x - b y; factors that are not there are 1."""
     opcode = call.word("operation", "add", "subtract", "multiply", "divide", "maximum", "minimum")
-    one = x if a is None else x * _factor(call, a, x)
-    other = y.converted(x.kind)
-    other = other if b is None else other * _factor(call, b, x)
-    return one.combined(opcode, other)
+    left = x if a is None else x * _factor(call, a, x)
+    right = y.converted(x.kind)
+    right = right if b is None else right * _factor(call, b, x)
+    return left.combined(opcode, right)
 
 
 def _factor(call: Call, factor: Value, x: Value) -> Value:
@@ -47,12 +47,14 @@ def _slice_apply(call: Call) -> Sequence[Value]:
     dimension = call.axis("apply_dimension", x.rank)
     start = call.integer("start_index")
     stop = start + y.dims[dimension]
-    whole = x.dims[dimension]
-    call.need(start >= 0 and stop <= whole, f"it reaches to {stop}, of {whole}")
-    given = dict(zip(names, factors, strict=True))
-    part = _scaled(call, given.get("a"), x.sliced(dimension, start, stop), given.get("b"), y)
+    size = x.dims[dimension]
+    call.need(start >= 0 and stop <= size, f"it reaches to {stop}, of {size}")
+    factor_by_name = dict(zip(names, factors, strict=True))
+    part = _scaled(
+        call, factor_by_name.get("a"), x.sliced(dimension, start, stop), factor_by_name.get("b"), y
+    )
     parts = [x.sliced(dimension, 0, start)] if start else []
-    parts += [part, *([x.sliced(dimension, stop, whole)] if stop < whole else [])]
+    parts += [part, *([x.sliced(dimension, stop, size)] if stop < size else [])]
     return [parts[0].joined(parts[1:], dimension)]
 
 
@@ -65,9 +67,9 @@ def _one_hot(call: Call) -> Sequence[Value]:
     call.need(-rank <= axis < rank, f"axis is {axis}, and there are {rank} dimensions")
     axis %= rank
     dims = (*indices.dims[:axis], depth, *indices.dims[axis:])
-    kept = [d for d in range(rank) if d != axis]
+    index_dims = [d for d in range(rank) if d != axis]
     numbers = call.text.iota(indices.kind, dims, axis)
-    hot = indices.spread(dims, kept).compared("EQ", numbers)
+    hot = indices.spread(dims, index_dims).compared("EQ", numbers)
     return [hot.chosen(on.shaped(()), off.shaped(()), call.text.full(on.kind, dims, 0))]
 
 
@@ -80,10 +82,10 @@ def _arg(call: Call) -> Sequence[Value]:
     least, most = _ends(x.kind)
     opcode, start = ("maximum", least) if "Max" in call.target else ("minimum", most)
     best = x.reduced(opcode, [axis], start)
-    kept = [d for d in range(x.rank) if d != axis]
+    other_dims = [d for d in range(x.rank) if d != axis]
     size = x.dims[axis]
     places = call.text.iota("s32", x.dims, axis)
-    is_best = x.compared("EQ", best.spread(x.dims, kept))
+    is_best = x.compared("EQ", best.spread(x.dims, other_dims))
     nowhere = call.text.full("s32", x.dims, size)
     first_place = is_best.chosen(places, nowhere, places).reduced("minimum", [axis], size)
     kind = call.results[-1][0] if call.results else "s32"

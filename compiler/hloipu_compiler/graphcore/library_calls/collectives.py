@@ -23,9 +23,11 @@ _MOST_REPLICAS = 1 << 16
 
 
 def _operation(call: Call) -> str:
-    said = str(call.said.get("op", "")).removeprefix(_PREFIX)
-    call.need(said in _OPCODES or said == LOCAL, f"its attribute op is {said[:40]!r}")
-    return said
+    operation = str(call.attributes.get("op", "")).removeprefix(_PREFIX)
+    call.need(
+        operation in _OPCODES or operation == LOCAL, f"its attribute op is {operation[:40]!r}"
+    )
+    return operation
 
 
 def _groups(call: Call, members: int) -> str:
@@ -33,9 +35,9 @@ def _groups(call: Call, members: int) -> str:
 
     One group has all replicas; of several with `members` each, the text does not say how many.
     """
-    said = str(call.said.get("replica_groups", ""))
-    match = _GROUP.search(said)
-    size = match.group(2) if match else str(call.said.get("replica_group_size", "0"))
+    groups_text = str(call.attributes.get("replica_groups", ""))
+    match = _GROUP.search(groups_text)
+    size = match.group(2) if match else str(call.attributes.get("replica_group_size", "0"))
     total = call.module.attributes.get("replica_count")
     if size in ("all", "0", "1") or not size.isdecimal():
         return "{}"
@@ -61,9 +63,11 @@ def _all_gather(call: Call) -> Sequence[Value]:
         call.need(math.prod(x.dims) * count == math.prod(dims) and count > 0,
                   "its result is no multiple of its operand")  # fmt: skip
         flat = x.shaped((1, *x.dims))
-        said = f"replica_groups={_groups(call, count)}, dimensions={{0}}"
-        whole = call.text.add("all-gather", x.kind, (count, *x.dims), flat.name, said)
-        gathered.append(whole.shaped(dims))
+        attributes = f"replica_groups={_groups(call, count)}, dimensions={{0}}"
+        gathered_array = call.text.add(
+            "all-gather", x.kind, (count, *x.dims), flat.name, attributes
+        )
+        gathered.append(gathered_array.shaped(dims))
     return gathered
 
 
@@ -76,14 +80,14 @@ def _reduce_scatter(call: Call) -> Sequence[Value]:
         size = math.prod(dims)
         call.need(x.rank == 1 and size > 0, "it takes arrays of one dimension")
         count = -(-x.dims[0] // size)
-        whole = x.padded([0], [count * size - x.dims[0]], [0]) if count * size > x.dims[0] else x
+        padded = x.padded([0], [count * size - x.dims[0]], [0]) if count * size > x.dims[0] else x
         if operation == LOCAL:
-            parts.append(own_part(whole, count, size).shaped(dims))
+            parts.append(own_part(padded, count, size).shaped(dims))
             continue
-        whole = whole * whole if operation == "SQUARE_ADD" else whole
+        padded = padded * padded if operation == "SQUARE_ADD" else padded
         reducer = call.text.reducer(_OPCODES[operation], x.kind)
-        said = f"replica_groups={_groups(call, count)}, dimensions={{0}}, to_apply={reducer}"
-        part = call.text.add("reduce-scatter", x.kind, (size,), whole.name, said)
+        attributes = f"replica_groups={_groups(call, count)}, dimensions={{0}}, to_apply={reducer}"
+        part = call.text.add("reduce-scatter", x.kind, (size,), padded.name, attributes)
         parts.append((part / count if operation == "MEAN" else part).shaped(dims))
     return parts
 
@@ -91,28 +95,28 @@ def _reduce_scatter(call: Call) -> Sequence[Value]:
 @formula("AllGatherWithinReplica", "AllReduceWithinReplica", "ReduceScatterWithinReplica")
 def _within(call: Call) -> Sequence[Value]:
     """Return collectives over the IPUs of one replica: operand and result n are on the n-th."""
-    given, count = call.operands, len(call.operands)
+    operands, count = call.operands, len(call.operands)
     call.need(
-        count > 0 and len({value.kind for value in given}) == 1, "its operands differ in type"
+        count > 0 and len({value.kind for value in operands}) == 1, "its operands differ in type"
     )
     if call.target.startswith("AllGather"):
-        call.need(all(value.rank == 1 for value in given), "it takes arrays of one dimension")
-        return [given[0].joined(given[1:], 0)] * count
-    call.alike(*given)
+        call.need(all(value.rank == 1 for value in operands), "it takes arrays of one dimension")
+        return [operands[0].joined(operands[1:], 0)] * count
+    call.alike(*operands)
     operation = _operation(call)
     scatters = call.target.startswith("ReduceScatter")
     if operation == LOCAL:
-        reduced = list(given)
+        reduced = list(operands)
     else:
-        total = given[0] * given[0] if operation == "SQUARE_ADD" else given[0]
-        for x in given[1:]:
+        total = operands[0] * operands[0] if operation == "SQUARE_ADD" else operands[0]
+        for x in operands[1:]:
             total = total.combined(_OPCODES[operation], x * x if operation == "SQUARE_ADD" else x)
         reduced = [total / count if operation == "MEAN" else total] * count
     if not scatters:
         return reduced
-    call.need(given[0].rank == 1, "it takes arrays of one dimension")
-    size = -(-given[0].dims[0] // count)
-    padding = [count * size - given[0].dims[0]]
+    call.need(operands[0].rank == 1, "it takes arrays of one dimension")
+    size = -(-operands[0].dims[0] // count)
+    padding = [count * size - operands[0].dims[0]]
     wholes = [value.padded([0], padding, [0]) if padding[0] else value for value in reduced]
     return [value.sliced(0, n * size, (n + 1) * size) for n, value in enumerate(wholes)]
 
@@ -122,8 +126,8 @@ def own_part(flat: Value, count: int, size: int) -> Value:
     text = flat.text
     replica = text.add("replica-id", "u32", (), "").converted("s32")
     start = (replica % count) * size
-    said = f"dynamic_slice_sizes={{{size}}}"
-    return text.add("dynamic-slice", flat.kind, (size,), f"{flat.name}, {start.name}", said)
+    attributes = f"dynamic_slice_sizes={{{size}}}"
+    return text.add("dynamic-slice", flat.kind, (size,), f"{flat.name}, {start.name}", attributes)
 
 
 def _factors(call: Call, arrays: int) -> list[int]:
@@ -177,9 +181,9 @@ def _gathered(call: Call, old: Value, part: Value, count: int) -> Value:
     call.need(
         part.dims == (size,), f"a part of {total} elements over {count} replicas is {size} long"
     )
-    said = "replica_groups={}, dimensions={0}"
-    whole = call.text.add("all-gather", part.kind, (count * size,), part.name, said)
-    return whole.sliced(0, 0, total).shaped(old.dims)
+    attributes = "replica_groups={}, dimensions={0}"
+    padded = call.text.add("all-gather", part.kind, (count * size,), part.name, attributes)
+    return padded.sliced(0, 0, total).shaped(old.dims)
 
 
 @formula("CollectiveReorder", "UndoCollectiveReorder", "AssumeEqualAcrossReplicas")
@@ -206,8 +210,10 @@ def _row(call: Call, buffer: Value, offset: Value) -> Value:
     sizes = (1, *buffer.dims[1:])
     zero = call.text.number(offset.kind, 0)
     starts = ", ".join([offset.shaped(()).name, *[zero.name] * (buffer.rank - 1)])
-    said = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
-    return call.text.add("dynamic-slice", buffer.kind, sizes, f"{buffer.name}, {starts}", said)
+    attributes = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
+    return call.text.add(
+        "dynamic-slice", buffer.kind, sizes, f"{buffer.name}, {starts}", attributes
+    )
 
 
 @formula("BufferStoreSlice")
@@ -222,8 +228,8 @@ def _store_slice(call: Call) -> Sequence[Value]:
         zero = call.text.number(offset.kind, 0)
         row = value.shaped((1, *buffer.dims[1:]))
         starts = ", ".join([offset.shaped(()).name, *[zero.name] * (buffer.rank - 1)])
-        given = f"{buffer.name}, {row.name}, {starts}"
-        buffers.append(call.text.add("dynamic-update-slice", buffer.kind, buffer.dims, given))
+        operands = f"{buffer.name}, {row.name}, {starts}"
+        buffers.append(call.text.add("dynamic-update-slice", buffer.kind, buffer.dims, operands))
     return buffers
 
 

@@ -14,16 +14,19 @@ from hloipu_compiler.graphcore.library_calls.layer_sizes import Sizes, activatio
 class _GruStep(Step):
     """h' = u h + (1 - u) g."""
 
-    def __init__(self, call: Call, sizes: Sizes, others: int) -> None:
+    def __init__(self, call: Call, sizes: Sizes, optional_count: int) -> None:
         self.activation, self.gate = activations(call)
         self.sizes = sizes
-        self.others = others
+        self.optional_count = optional_count
         """Arrays besides: lengths of sequences, and scores of attention."""
         self.resets_after = call.flag("reset_after", default=False)
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
-        x, kernel, bias, *rest = given
-        besides, (h, outputs) = rest[: self.others], rest[self.others :]
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        x, kernel, bias, *state_and_optional = carried
+        besides, (h, outputs) = (
+            state_and_optional[: self.optional_count],
+            state_and_optional[self.optional_count :],
+        )
         units, inputs, batch = self.sizes.units, self.sizes.inputs, self.sizes.batch
         of_input, of_state = kernel.sliced(0, 0, inputs), kernel.sliced(0, inputs, inputs + units)
         row = at_step(x, iteration).product(of_input)
@@ -34,8 +37,8 @@ class _GruStep(Step):
             return value.sliced(1, gate * units, (gate + 1) * units)
 
         def offset(gate: int, which: int) -> Value:
-            one = flat.sliced(0, gate, gate + 1).sliced(1, which, which + 1)
-            return one.shaped((units,)).spread((batch, units), [1])
+            row_of_bias = flat.sliced(0, gate, gate + 1).sliced(1, which, which + 1)
+            return row_of_bias.shaped((units,)).spread((batch, units), [1])
 
         def gate_of(gate: int) -> Value:
             total = part(row, gate) + part(state, gate) + offset(gate, 0)
@@ -47,7 +50,7 @@ class _GruStep(Step):
         else:
             inner = (reset * h).product(of_state.sliced(1, 2 * units, 3 * units))
         candidate = (part(row, 2) + offset(2, 0) + inner).unary(self.activation)
-        if self.others == 2:
+        if self.optional_count == 2:
             score = at_step(besides[1], iteration).spread((batch, units), [0])
             update = update * (1.0 - score)
         new_h = update * h + (1.0 - update) * candidate
@@ -62,8 +65,8 @@ class _GruStep(Step):
 
 @formula("GRULayerFwd", "DynamicGRULayerFwd", "AUGRULayerFwd")
 def _gru(call: Call) -> Sequence[Value]:
-    others = {"GRULayerFwd": 0, "DynamicGRULayerFwd": 1, "AUGRULayerFwd": 2}[call.target]
-    call.takes(4 + others)
+    optional_count = {"GRULayerFwd": 0, "DynamicGRULayerFwd": 1, "AUGRULayerFwd": 2}[call.target]
+    call.takes(4 + optional_count)
     x, h, kernel, bias = (v.wide() for v in call.operands[:4])
     resets_after = call.flag("reset_after", default=False)
     sizes = sizes_of(call, 3, kernel, (3, 2) if resets_after else (3,))
@@ -77,5 +80,5 @@ def _gru(call: Call) -> Sequence[Value]:
         v.converted(kind) for v, kind in zip(call.operands[4:], ("s32", "f32"), strict=False)
     ]
     arrays = [x, kernel, bias, *besides, h, outputs]
-    carried = Loop(call.text, sizes.steps).run(arrays, _GruStep(call, sizes, others))
+    carried = Loop(call.text, sizes.steps).run(arrays, _GruStep(call, sizes, optional_count))
     return [carried[-1].converted(call.operands[0].kind)]

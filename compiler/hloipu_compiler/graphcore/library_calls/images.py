@@ -32,7 +32,7 @@ _LABELS = re.compile(r"([0-9bf]+)_([0-9io]+)->([0-9bf]+)")
 def _reversed_convolution(call: Call) -> Sequence[Value]:
     """Return a convolution with the kernel reversed in space; its labels are as they are."""
     x, kernel = call.takes(2)
-    labels = _LABELS.fullmatch(str(call.said.get("dim_labels", "")))
+    labels = _LABELS.fullmatch(str(call.attributes.get("dim_labels", "")))
     if labels is None:
         raise call.wrong("its attribute dim_labels is missing")
     places = labels.group(2)
@@ -41,20 +41,20 @@ def _reversed_convolution(call: Call) -> Sequence[Value]:
         "reverse", kernel.kind, kernel.dims, kernel.name,
         f"dimensions={{{','.join(map(str, space))}}}",
     )  # fmt: skip
-    said = [f"dim_labels={labels.group()}"]
+    attributes = [f"dim_labels={labels.group()}"]
     for key in ("window", "feature_group_count", "batch_group_count"):
         if call.has(key):
-            said.append(f"{key}={call.said[key]}")
-    given = f"{x.name}, {turned.name}"
+            attributes.append(f"{key}={call.attributes[key]}")
+    operands = f"{x.name}, {turned.name}"
     kind, dims = call.results[0]
-    return [call.text.add("convolution", kind, dims, given, ", ".join(said))]
+    return [call.text.add("convolution", kind, dims, operands, ", ".join(attributes))]
 
 
 @formula("WeightsTransposeChansFlipXY")
 def _turned_weights(call: Call) -> Sequence[Value]:
     """Return a kernel reversed in space, its features turned round."""
     (kernel,) = call.takes(1)
-    places = _LABELS.fullmatch(str(call.said.get("dim_labels", "")))
+    places = _LABELS.fullmatch(str(call.attributes.get("dim_labels", "")))
     if places is None:
         raise call.unsupported(
             "which dimensions of the kernel are features is not in the text",
@@ -62,8 +62,8 @@ def _turned_weights(call: Call) -> Sequence[Value]:
         )
     labels = places.group(2)
     space = [d for d, label in enumerate(labels) if label.isdecimal()]
-    said = f"dimensions={{{','.join(map(str, space))}}}"
-    turned = call.text.add("reverse", kernel.kind, kernel.dims, kernel.name, said)
+    attributes = f"dimensions={{{','.join(map(str, space))}}}"
+    turned = call.text.add("reverse", kernel.kind, kernel.dims, kernel.name, attributes)
     order = list(range(kernel.rank))
     i, o = labels.index("i"), labels.index("o")
     order[i], order[o] = o, i

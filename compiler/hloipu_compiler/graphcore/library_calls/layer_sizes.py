@@ -13,12 +13,12 @@ def activations(call: Call) -> tuple[str, str]:
     """Return the opcodes of the candidate's activation and of the gates'."""
     opcodes = []
     for key, default in (("activation", "tanh"), ("recurrent_activation", "sigmoid")):
-        said = str(call.said.get(key, default)).lower()
-        if said not in _ACTIVATIONS:
+        name = str(call.attributes.get(key, default)).lower()
+        if name not in _ACTIVATIONS:
             raise call.unsupported(
-                f"its {key} is {said[:40]!r}", "tanh and sigmoid are there; write others out in HLO"
+                f"its {key} is {name[:40]!r}", "tanh and sigmoid are there; write others out in HLO"
             )
-        opcodes.append(_ACTIVATIONS[said])
+        opcodes.append(_ACTIVATIONS[name])
     return opcodes[0], opcodes[1]
 
 

@@ -22,18 +22,18 @@ class _LstmStep(Step):
         self.sizes = sizes
         self.lengths = lengths
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
-        x, kernel, bias, *others = given
-        lengths = others.pop(0) if self.lengths else None
-        h, c, outputs, kept = others
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        x, kernel, bias, *state = carried
+        lengths = state.pop(0) if self.lengths else None
+        h, c, outputs, saved = state
         units, batch = self.sizes.units, self.sizes.batch
         row = at_step(x, iteration).joined([h], 1)
         biases = bias.shaped((4 * units,)).spread((batch, 4 * units), [1])
         summed = row.product(kernel) + biases
         parts = [summed.sliced(1, n * units, (n + 1) * units) for n in range(4)]
-        forget, taken, output = (parts[n].unary(self.gate) for n in (0, 1, 3))
+        forget, input_gate, output = (parts[n].unary(self.gate) for n in (0, 1, 3))
         candidate = parts[2].unary(self.activation)
-        cell = forget * c + taken * candidate
+        cell = forget * c + input_gate * candidate
         squashed = cell.unary(self.activation)
         hidden = output * squashed
         new_h, new_c, shown = hidden, cell, hidden
@@ -42,13 +42,13 @@ class _LstmStep(Step):
             goes_on = goes_on.spread((batch, units), [0])
             new_h, new_c = goes_on.chosen(hidden, h, h), goes_on.chosen(cell, c, c)
             shown = goes_on.chosen(hidden, 0.0, hidden)
-        rows = [forget, taken, candidate, output, squashed, c]
-        whole = rows[0].shaped((1, batch, units)).joined(
+        rows = [forget, input_gate, candidate, output, squashed, c]
+        saved_rows = rows[0].shaped((1, batch, units)).joined(
             [r.shaped((1, batch, units)) for r in rows[1:]], 0
         )  # fmt: skip
-        kept = with_step(kept, whole, iteration)
+        saved = with_step(saved, saved_rows, iteration)
         first = [lengths] if lengths is not None else []
-        return [x, kernel, bias, *first, new_h, new_c, with_step(outputs, shown, iteration), kept]
+        return [x, kernel, bias, *first, new_h, new_c, with_step(outputs, shown, iteration), saved]
 
 
 @formula("LstmLayerFwd", "DynamicLstmLayerFwd")
@@ -59,9 +59,9 @@ def _lstm(call: Call) -> Sequence[Value]:
     sizes = sizes_of(call, 4, kernel, (4,))
     text = call.text
     outputs = text.full("f32", (sizes.steps, sizes.batch, sizes.units), 0)
-    kept = text.full("f32", (sizes.steps, 6, sizes.batch, sizes.units), 0)
+    saved = text.full("f32", (sizes.steps, 6, sizes.batch, sizes.units), 0)
     lengths = [call.operands[5].converted("s32")] if dynamic else []
-    arrays = [x, kernel, bias, *lengths, h, c, outputs, kept]
+    arrays = [x, kernel, bias, *lengths, h, c, outputs, saved]
     carried = Loop(call.text, sizes.steps).run(arrays, _LstmStep(call, sizes, dynamic))
     results = [carried[-2], carried[-3], carried[-1]]
     kind = call.operands[0].kind
@@ -78,14 +78,14 @@ class _LstmBack(Step):
             )
         self.sizes = sizes
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
-        x, h0, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db = given
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
+        x, h0, kernel, outputs, saved, d_outputs, dh, dc, dx, dw, db = carried
         units, batch, steps = self.sizes.units, self.sizes.batch, self.sizes.steps
         at = (iteration.text.number("s32", steps - 1)) - iteration
         before = (at - 1).combined("maximum", 0)
         is_first = at.compared("EQ", 0.0).spread(h0.dims, ())
         h = is_first.chosen(h0, at_step(outputs, before), h0)
-        rows = at_step(kept, at)
+        rows = at_step(saved, at)
         f, i, g, o, squashed, c = (
             rows.sliced(0, n, n + 1).shaped((batch, units)) for n in range(6)
         )
@@ -102,19 +102,19 @@ class _LstmBack(Step):
         db = db + gates.reduced("add", [0]).shaped((4, units))
         dx = with_step(dx, back.sliced(1, 0, self.sizes.inputs), at)
         dh = back.sliced(1, self.sizes.inputs, self.sizes.inputs + units)
-        return [x, h0, kernel, outputs, kept, d_outputs, dh, dc * f, dx, dw, db]
+        return [x, h0, kernel, outputs, saved, d_outputs, dh, dc * f, dx, dw, db]
 
 
 @formula("LstmLayerBwd")
 def _lstm_gradient(call: Call) -> Sequence[Value]:
     """Gradients of input, state, cell, kernel and bias."""
     call.takes(10)
-    x, h, _, kernel, bias, outputs, _, kept, d_outputs, dc = (v.wide() for v in call.operands)
+    x, h, _, kernel, bias, outputs, _, saved, d_outputs, dc = (v.wide() for v in call.operands)
     sizes = sizes_of(call, 4, kernel, (4,))
     text = call.text
     zeros = [text.full("f32", v.dims, 0) for v in (h, x, kernel, bias)]
     dh, dx, dw, db = zeros
-    arrays = [x, h, kernel, outputs, kept, d_outputs, dh, dc, dx, dw, db]
+    arrays = [x, h, kernel, outputs, saved, d_outputs, dh, dc, dx, dw, db]
     carried = Loop(call.text, sizes.steps).run(arrays, _LstmBack(call, sizes))
     dh, dc, dx, dw, db = carried[-5:]
     kind = call.operands[0].kind

@@ -103,9 +103,9 @@ def _groups(call: Call, x: Value) -> _Groups:
 def _training(call: Call) -> Sequence[Value]:
     x, scale, offset = call.takes(3)
     groups = _groups(call, x)
-    taken = groups.taken(x)
-    mean, inverse = groups.statistics(taken, call.number("epsilon"))
-    normalised = (taken - mean) * inverse * groups.of_channels(scale) + groups.of_channels(offset)
+    grouped = groups.taken(x)
+    mean, inverse = groups.statistics(grouped, call.number("epsilon"))
+    normalised = (grouped - mean) * inverse * groups.of_channels(scale) + groups.of_channels(offset)
     kinds = [kind for kind, _ in call.results[1:]] or ["f32", "f32"]
     return [
         groups.given(normalised, x), groups.listed(mean, kinds[0]),
@@ -139,14 +139,14 @@ def _gradient(call: Call) -> Sequence[Value]:
     groups = _groups(call, x)
     inverse = groups.of_groups(inverse)
     white = (groups.taken(x) - groups.of_groups(mean)) * inverse
-    taken = groups.taken(gradient)
-    scaled = taken * groups.of_channels(scale)
+    grouped = groups.taken(gradient)
+    scaled = grouped * groups.of_channels(scale)
     operand_gradient = inverse * (
         scaled - groups.mean(scaled) - white * groups.mean(scaled * white)
     )
     return [
-        groups.given(operand_gradient, x), groups.summed(taken * white, scale),
-        groups.summed(taken, scale),
+        groups.given(operand_gradient, x), groups.summed(grouped * white, scale),
+        groups.summed(grouped, scale),
     ]  # fmt: skip
 
 
@@ -155,13 +155,13 @@ def _batch_statistics(call: Call) -> Sequence[Value]:
     """Mean and variance of each channel over all samples and places."""
     (x,) = call.takes(1)
     feature = call.axis("feature_index", x.rank)
-    others = [d for d in range(x.rank) if d != feature]
+    reduced_dims = [d for d in range(x.rank) if d != feature]
     count = 1
-    for d in others:
+    for d in reduced_dims:
         count *= x.dims[d]
     wide = x.wide()
-    mean = wide.reduced("add", others) / count
+    mean = wide.reduced("add", reduced_dims) / count
     centred = wide - mean.spread(x.dims, [feature])
-    variance = (centred * centred).reduced("add", others) / count
+    variance = (centred * centred).reduced("add", reduced_dims) / count
     kinds = [kind for kind, _ in call.results] or ["f32"]
     return [mean.converted(kinds[0]), variance.converted(kinds[-1])]

@@ -40,13 +40,13 @@ class _Window:
 
 def _window(call: Call, rank: int) -> _Window:
     """Return the window that an attribute says: as JSON of XLA's message, or as HLO writes it."""
-    said = call.said.get("window")
+    attribute = call.attributes.get("window")
     parts: list[Mapping[str, object]] = []
-    if isinstance(said, str) and "size=" in said:
-        parts = _from_text(said)
+    if isinstance(attribute, str) and "size=" in attribute:
+        parts = _from_text(attribute)
     else:
         try:
-            parsed = json.loads(said) if isinstance(said, str) else said
+            parsed = json.loads(attribute) if isinstance(attribute, str) else attribute
         except (json.JSONDecodeError, RecursionError):
             parsed = None
         if isinstance(parsed, dict) and isinstance(parsed.get("dimensions"), list):
@@ -81,10 +81,10 @@ def _integer(call: Call, part: Mapping[str, object], *keys: str, default: int | 
 
 
 def _from_text(text: str) -> list[Mapping[str, object]]:
-    said = dict(re.findall(r"(\w+)=(\S+?)(?=[\s}]|$)", text))
-    sizes = said["size"].split("x")
-    strides = said.get("stride", "x".join(["1"] * len(sizes))).split("x")
-    pads = said.get("pad", "x".join(["0_0"] * len(sizes))).split("x")
+    fields = dict(re.findall(r"(\w+)=(\S+?)(?=[\s}]|$)", text))
+    sizes = fields["size"].split("x")
+    strides = fields.get("stride", "x".join(["1"] * len(sizes))).split("x")
+    pads = fields.get("pad", "x".join(["0_0"] * len(sizes))).split("x")
     return [
         {"size": a, "stride": b, "paddingLow": c.split("_")[0], "paddingHigh": c.split("_")[-1]}
         for a, b, c in zip(sizes, strides, pads, strict=False)
@@ -100,8 +100,8 @@ def _pooled(call: Call, x: Value, window: _Window, opcode: str, start: float) ->
     ]
     call.need(min(dims, default=1) > 0, "its window is larger than its operand")
     begin = call.text.number(x.kind, start)
-    said = f"{window.text}, to_apply={call.text.reducer(opcode, x.kind)}"
-    return call.text.add("reduce-window", x.kind, dims, f"{x.name}, {begin.name}", said)
+    attributes = f"{window.text}, to_apply={call.text.reducer(opcode, x.kind)}"
+    return call.text.add("reduce-window", x.kind, dims, f"{x.name}, {begin.name}", attributes)
 
 
 @formula("MaxPool")
@@ -132,9 +132,11 @@ def _gradient_of_largest(call: Call) -> Sequence[Value]:
     operand_gradient = call.text.full("f32", x.dims, 0)
     for offset in _offsets(call, window):
         known = _laid(call, largest.wide(), x.dims, window, offset, math.nan)
-        given = _laid(call, gradient.wide(), x.dims, window, offset, 0)
+        gradient_at_offset = _laid(call, gradient.wide(), x.dims, window, offset, 0)
         is_largest = known.compared("EQ", x.wide())
-        operand_gradient = operand_gradient + is_largest.chosen(given, 0.0, given)
+        operand_gradient = operand_gradient + is_largest.chosen(
+            gradient_at_offset, 0.0, gradient_at_offset
+        )
     return [operand_gradient.converted(x.kind)]
 
 
@@ -165,5 +167,5 @@ def _laid(
     """Return each window's number at the place of its element `offset` in the operand."""
     low = [at - pad for at, pad in zip(offset, window.low, strict=True)]
     spans = [(n - 1) * step + 1 for n, step in zip(x.dims, window.stride, strict=True)]
-    high = [whole - a - span for whole, a, span in zip(dims, low, spans, strict=True)]
+    high = [size - a - span for size, a, span in zip(dims, low, spans, strict=True)]
     return x.padded(low, high, [step - 1 for step in window.stride], nothing)

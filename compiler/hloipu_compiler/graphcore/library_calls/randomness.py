@@ -25,8 +25,8 @@ def _uniform(call: Call, dims: Sequence[int]) -> Value:
     text = call.text
     if not call.operands:
         low, high = text.number("f32", 0), text.number("f32", 1)
-        given = f"{low.name}, {high.name}"
-        return text.add("rng", "f32", dims, given, "distribution=rng_uniform")
+        operands = f"{low.name}, {high.name}"
+        return text.add("rng", "f32", dims, operands, "distribution=rng_uniform")
     return fraction(random_bits(call, call.operands[0], count)).shaped(dims)
 
 
@@ -95,8 +95,8 @@ def _seed(call: Call) -> Sequence[Value]:
     ((kind, dims),) = call.results
     text = call.text
     low, high = (text.number("s32", n) for n in (-(2**31), 2**31 - 1))
-    said = "distribution=rng_uniform"
-    numbers = text.add("rng", "s32", dims, f"{low.name}, {high.name}", said)
+    attributes = "distribution=rng_uniform"
+    numbers = text.add("rng", "s32", dims, f"{low.name}, {high.name}", attributes)
     return [numbers.converted(kind)]
 
 
@@ -113,8 +113,8 @@ def _dropout(call: Call) -> Sequence[Value]:
     call.need(len(dims) == x.rank and all(a in (1, b) for a, b in zip(dims, x.dims, strict=True)),
               "its noise_shape does not go with its operand")  # fmt: skip
     stays = below(call, seed, dims, call.number("rate"))
-    kept = [d for d, size in enumerate(dims) if size == x.dims[d]]
-    stays = stays.shaped([dims[d] for d in kept]).spread(x.dims, kept)
+    noise_dims = [d for d, size in enumerate(dims) if size == x.dims[d]]
+    stays = stays.shaped([dims[d] for d in noise_dims]).spread(x.dims, noise_dims)
     scaled = (x.wide() * call.number("scale", 1)).converted(x.kind)
     results = [stays.chosen(scaled, 0.0, x), seed]
     if len(call.results) > 2:
@@ -134,10 +134,7 @@ def without_opaque(module: Module) -> Module:
     if not any(_has(op.shape) for c in module.computations for op in c.instructions):
         return module
     computations = tuple(
-        replace(
-            c,
-            instructions=tuple(op._replace(shape=_plain(op.shape)) for op in c.instructions),
-        )
+        replace(c, instructions=tuple(op._replace(shape=_plain(op.shape)) for op in c.instructions))
         for c in module.computations
     )
     return replace(module, computations=computations)

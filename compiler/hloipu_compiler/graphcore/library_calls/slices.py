@@ -11,8 +11,8 @@ from hloipu_compiler.formulas.text import Value
 def _multi_slice(call: Call) -> Sequence[Value]:
     """Rows of an array; indices beyond it read the nearest row."""
     is_static = call.target.startswith("Static")
-    table, *others = call.takes(1 if is_static else 2)
-    indices = _constant_indices(call) if is_static else _column(others[0])
+    table, *index_operands = call.takes(1 if is_static else 2)
+    indices = _constant_indices(call) if is_static else _column(index_operands[0])
     call.need(table.rank > 0 and bool(call.results), "there are no rows")
     width = table.dims[1:]
     dims = (indices.dims[0], *width)
@@ -34,16 +34,16 @@ def _multi_update(call: Call) -> Sequence[Value]:
     is_static = call.target.startswith("Static")
     adds = call.target.endswith("Add")
     call.takes(*((4 - is_static,) if adds else (3, 4)))  # a factor that replacing has no use for
-    table, *given = call.operands
-    indices = _constant_indices(call) if is_static else _column(given.pop(0))
-    rows = given[0]
+    table, *operands = call.operands
+    indices = _constant_indices(call) if is_static else _column(operands.pop(0))
+    rows = operands[0]
     dims = (indices.dims[0], *table.dims[1:])
     call.need(
         math.prod(rows.dims) == math.prod(dims), "its rows are not as many and wide as they must be"
     )
     rows = rows.shaped(dims).converted(table.kind)
     if adds:
-        factor = given[1]
+        factor = operands[1]
         call.need(math.prod(factor.dims) == 1, "its factor is no number")
         rows = rows * factor.shaped(()).converted(table.kind)
         combine = call.text.reducer("add", table.kind)
@@ -131,8 +131,8 @@ def _histogram(call: Call) -> Sequence[Value]:
     grid = (levels.dims[0], x.dims[0])
     above = x.spread(grid, [1]).compared("GE", levels.spread(grid, [0])).converted("f32")
     counts = above.reduced("add", [1])
-    whole = call.text.full("f32", (1,), x.dims[0])
+    element_count = call.text.full("f32", (1,), x.dims[0])
     nothing = call.text.full("f32", (1,), 0)
-    histogram = whole.joined([counts], 0) - counts.joined([nothing], 0)
+    histogram = element_count.joined([counts], 0) - counts.joined([nothing], 0)
     histogram = histogram.converted(kind)
     return [call.operands[0] + histogram if updates else histogram]

@@ -65,19 +65,19 @@ class Accumulator:
         """
         if micro_batches == 1 and len(self.addends) == 1:
             return SUM  # whatever is made of the nothing before
-        for number, each in enumerate(self.addends):
+        for number, addend in enumerate(self.addends):
             is_first = not number
-            if each.old == ONE or (is_first and each.old == RUNNING_OLD):
+            if addend.old == ONE or (is_first and addend.old == RUNNING_OLD):
                 continue
             raise PoplarError(
                 "E0547",
-                f"{each.name!r} multiplies the accumulator {self.name!r} by something else than 1, "
-                "or n/(n+1) for the micro-batch n",
+                f"{addend.name!r} multiplies the accumulator {self.name!r} by something else than "
+                "1, or n/(n+1) for the micro-batch n",
                 hint="gradients are combined by sum, mean or running mean; put other factors "
                 "into the update",
                 op=self.creator,
             )
-        factors = {each.factor for each in self.addends}
+        factors = {addend.factor for addend in self.addends}
         if self.addends and self.addends[0].old == RUNNING_OLD:
             if factors == {RUNNING_NEW}:
                 return RUNNING_MEAN
@@ -139,5 +139,7 @@ def _split(ops: Ops, factors: Factors, value: int) -> tuple[int, str]:
 
 def common_reduction(accumulators: Sequence[Accumulator], micro_batches: int) -> str:
     """Return the reduction of all; a sum where they differ."""
-    reductions = {each.reduction(micro_batches) for each in accumulators if each.addends}
+    reductions = {
+        accumulator.reduction(micro_batches) for accumulator in accumulators if accumulator.addends
+    }
     return reductions.pop() if len(reductions) == 1 else SUM

@@ -19,25 +19,10 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
 )
 from hloipu_compiler.ir.graph import Instruction
 
-CALL, LOOP, STAGE, BACKWARD = (
-    "Call",
-    "RepeatLoop",
-    "PipelineStage",
-    "PipelineStageBackward",
-)
+CALL, LOOP, STAGE, BACKWARD = ("Call", "RepeatLoop", "PipelineStage", "PipelineStageBackward")
 PIPELINE, RECOMPUTATION = "Pipeline", "PipelineStageRecomputation"
 UPDATE, FUNCTION, MULTI_CONV = "ResourceUpdate", "Function", "MultiConv"
-TYPES = (
-    CALL,
-    LOOP,
-    STAGE,
-    BACKWARD,
-    PIPELINE,
-    RECOMPUTATION,
-    UPDATE,
-    FUNCTION,
-    MULTI_CONV,
-)
+TYPES = (CALL, LOOP, STAGE, BACKWARD, PIPELINE, RECOMPUTATION, UPDATE, FUNCTION, MULTI_CONV)
 """In the order of their numbers."""
 STAGES = frozenset({STAGE, BACKWARD, RECOMPUTATION})
 
@@ -50,10 +35,7 @@ STATES = ("THREESTATE_OFF", "THREESTATE_ON", "THREESTATE_UNDEFINED")
 _COUNTS = {
     "PIPELINE_STAGE_ID": ("pipelineStageConfig", "stageId"),
     "PIPELINE_REPEAT_COUNT": ("pipelineConfig", "repeatCount"),
-    "PIPELINE_BATCH_SERIALIZATION_ITERATIONS": (
-        "pipelineConfig",
-        "batchSerializationIterations",
-    ),
+    "PIPELINE_BATCH_SERIALIZATION_ITERATIONS": ("pipelineConfig", "batchSerializationIterations"),
     "GradientAccumulationOperandIndex": ("pipelineConfig", "gradientAccumulationIndex"),
     "GRADIENT_ACCUMULATION_COUNT": ("pipelineConfig", "gradientAccumulationCount"),
     "NUM_BATCHES_TO_ACCUMULATE": ("resourceUpdateConfig", "numBatchesToAccumulate"),
@@ -95,8 +77,8 @@ class CallConfig:
 
     def state(self, key: str) -> str:
         """Return `on`, `off`, or nothing where it is left open."""
-        said = self.choices.get(key, STATES[2])
-        return {"THREESTATE_ON": "on", "THREESTATE_OFF": "off"}.get(said, "")
+        choice = self.choices.get(key, STATES[2])
+        return {"THREESTATE_ON": "on", "THREESTATE_OFF": "off"}.get(choice, "")
 
 
 def config_of(instruction: Instruction) -> CallConfig | None:
@@ -107,9 +89,15 @@ def config_of(instruction: Instruction) -> CallConfig | None:
     if instruction.opcode != "call":
         return None
     attributes = instruction.attributes.text("frontend_attributes")
-    said = "CALL_CONFIG_TYPE" in attributes or _KEY.search(instruction.backend_config) is not None
+    is_configured = (
+        "CALL_CONFIG_TYPE" in attributes or _KEY.search(instruction.backend_config) is not None
+    )
     try:
-        return _read(instruction.name, attributes, instruction.backend_config) if said else None
+        return (
+            _read(instruction.name, attributes, instruction.backend_config)
+            if is_configured
+            else None
+        )
     except PoplarError as error:
         error.op = instruction
         raise

@@ -21,12 +21,12 @@ class PoplarError(UnsupportedError):
 
 
 @contextmanager
-def placing(module: Module, x: Instruction | None = None) -> Iterator[None]:
+def placing(module: Module, instruction: Instruction | None = None) -> Iterator[None]:
     """Give errors the place of what they are about in a module, or else that of an instruction."""
     try:
         yield
     except PoplarError as error:
-        about = error.op if error.op is not None else x
+        about = error.op if error.op is not None else instruction
         if error.span is None and about is not None:
             error.span = module.span(about)
         raise

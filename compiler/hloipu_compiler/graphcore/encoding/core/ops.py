@@ -21,7 +21,7 @@ class Op:
 
     instruction: Instruction
     operands: tuple[Value, ...]
-    here: Context
+    context: Context
     """How ops are marked where it stands."""
     target: str = ""
     """Which of Graphcore's ops it is; empty: none that belongs to a step's structure."""
@@ -43,9 +43,9 @@ class Op:
         """Operands that are there already, as a whole."""
         return [v for v in self.operands if isinstance(v, int)]
 
-    def placed(self, here: Context) -> "Op":
+    def placed(self, context: Context) -> "Op":
         """Return the same op in another place."""
-        return self if here == self.here else replace(self, here=here)
+        return self if context == self.context else replace(self, context=context)
 
     def mark(self) -> Value | None:
         """Return the mark of an operand that is written elsewhere, spread over the op's result."""

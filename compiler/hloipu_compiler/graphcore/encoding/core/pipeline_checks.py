@@ -67,21 +67,21 @@ def checked_stages(module: Module, survey: Survey) -> Stages:
             hint='set PIPELINE_SCHEDULE to "2", or PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1',
             op=pipeline.call,
         )
-    whole, branches = _branches(survey.stages)
+    outermost, branches = _branches(survey.stages)
     by_kind: dict[str, dict[int, ConfiguredCall]] = {STAGE: {}, BACKWARD: {}, RECOMPUTATION: {}}
-    for each in whole:
-        _check_place(whole[0], each)
-        number = each.config.count("PIPELINE_STAGE_ID")
-        known = by_kind[each.config.type].setdefault(number, each)
-        if known is not each:
-            what = f"{known.call.name!r} and {each.call.name!r} are both stage {number}"
-            raise _wrong(what, each.call)
+    for stage in outermost:
+        _check_place(outermost[0], stage)
+        number = stage.config.count("PIPELINE_STAGE_ID")
+        known = by_kind[stage.config.type].setdefault(number, stage)
+        if known is not stage:
+            message = f"{known.call.name!r} and {stage.call.name!r} are both stage {number}"
+            raise _wrong(message, stage.call)
     forward, backward = by_kind[STAGE], by_kind[BACKWARD]
     _check_numbers(forward, backward, by_kind[RECOMPUTATION])
     ordered = tuple(forward[number] for number in range(len(forward)))
     returns = {} if survey.updates else _returning(len(ordered), backward)
-    others = [] if returns else [*backward.values(), *by_kind[RECOMPUTATION].values()]
-    devices = _devices(ordered, others, branches)
+    unordered = [] if returns else [*backward.values(), *by_kind[RECOMPUTATION].values()]
+    devices = _devices(ordered, unordered, branches)
     again = by_kind[RECOMPUTATION]
     devices += tuple(
         _devices_said(backward[number], branches) or devices[number] for number in returns
@@ -98,10 +98,10 @@ def _returning(count: int, backward: Mapping[int, ConfiguredCall]) -> dict[int, 
     return {number: count + n for n, number in enumerate(sorted(backward, reverse=True))}
 
 
-def _wrong(what: str, call: Instruction) -> PoplarError:
+def _wrong(message: str, call: Instruction) -> PoplarError:
     return PoplarError(
         "E0543",
-        what,
+        message,
         hint="number forward stages from 0 without gaps in the order of the data, give backward "
         "stages the numbers of theirs, and a pipeline that trains one ResourceUpdate call",
         op=call,
@@ -112,17 +112,17 @@ def _branches(
     stages: Sequence[ConfiguredCall],
 ) -> tuple[list[ConfiguredCall], dict[str, list[ConfiguredCall]]]:
     """Return the stages of a pipeline, and those that stand within each, by its call's name."""
-    callers = {name: each.call.name for each in stages for name in each.call.attributes.called}
-    whole: list[ConfiguredCall] = []
+    callers = {name: stage.call.name for stage in stages for name in stage.call.attributes.called}
+    outermost: list[ConfiguredCall] = []
     within: dict[str, list[ConfiguredCall]] = {}
-    for each in stages:
-        outer = callers.get(each.computation.name)
+    for stage in stages:
+        outer = callers.get(stage.computation.name)
         if outer is None:
-            whole.append(each)
+            outermost.append(stage)
         else:
-            within.setdefault(outer, []).append(each)
+            within.setdefault(outer, []).append(stage)
     for outer, inner in within.items():
-        numbers = sorted(each.config.count("PIPELINE_STAGE_ID") for each in inner)
+        numbers = sorted(stage.config.count("PIPELINE_STAGE_ID") for stage in inner)
         if numbers != list(range(len(inner))) or any(
             branch.call.name in within for branch in inner
         ):
@@ -133,7 +133,7 @@ def _branches(
                 hint="number the stages within a stage from 0 without gaps, on a device each",
                 op=inner[0].call,
             )
-    return whole, within
+    return outermost, within
 
 
 def _check_place(first: ConfiguredCall, stage: ConfiguredCall) -> None:
@@ -158,8 +158,8 @@ def _check_numbers(
     if max(forward) != count - 1:
         missing = min(set(range(max(forward))) - set(forward))
         last = forward[max(forward)].call
-        what = f"{last.name!r} is stage {max(forward)}, and no stage is number {missing}"
-        raise _wrong(what, last)
+        message = f"{last.name!r} is stage {max(forward)}, and no stage is number {missing}"
+        raise _wrong(message, last)
     for number in range(1, count):
         computation = forward[number].computation
         at = [computation.position[forward[n].call.name] for n in (number - 1, number)]
@@ -169,38 +169,46 @@ def _check_numbers(
                 f"{number - 1}, {forward[number - 1].call.name!r}",
                 forward[number].call,
             )
-    for number, each in sorted({**again, **backward}.items()):
+    for number, stage in sorted({**again, **backward}.items()):
         if number >= count:
-            what = f"{each.call.name!r} goes backward for stage {number}, of {count} stages"
-            raise _wrong(what, each.call)
+            message = f"{stage.call.name!r} goes backward for stage {number}, of {count} stages"
+            raise _wrong(message, stage.call)
     gaps = set(range(min(backward, default=0), max(backward, default=0))) - set(backward)
     if gaps:
-        what = f"no call goes backward for stage {min(gaps)}, and calls for others do"
-        raise _wrong(what, backward[max(backward)].call)
+        message = f"no call goes backward for stage {min(gaps)}, and calls for others do"
+        raise _wrong(message, backward[max(backward)].call)
 
 
 def _devices(
     forward: Sequence[ConfiguredCall],
-    others: Sequence[ConfiguredCall],
+    unordered: Sequence[ConfiguredCall],
     branches: Mapping[str, list[ConfiguredCall]],
 ) -> tuple[tuple[int, ...], ...]:
     """Return the devices of each stage: as the calls say, or one after the other."""
-    said = [_devices_said(each, branches) for each in forward]
-    for each in (*forward, *others):
-        own = _devices_said(each, branches)
-        number = each.config.count("PIPELINE_STAGE_ID")
-        is_whole = len(own) <= 1 or each.call.name in branches
-        if not is_whole or (own and said[number] and set(own) != set(said[number])):
+    stated_devices = [_devices_said(stage, branches) for stage in forward]
+    for stage in (*forward, *unordered):
+        own_devices = _devices_said(stage, branches)
+        number = stage.config.count("PIPELINE_STAGE_ID")
+        is_whole = len(own_devices) <= 1 or stage.call.name in branches
+        if not is_whole or (
+            own_devices
+            and stated_devices[number]
+            and set(own_devices) != set(stated_devices[number])
+        ):
             raise PoplarError(
                 "E0544",
-                f"stage {number}, {each.call.name!r}, is on devices "
-                f"{', '.join(map(str, sorted({*own, *said[number]})))}",
+                f"stage {number}, {stage.call.name!r}, is on devices "
+                f"{', '.join(map(str, sorted({*own_devices, *stated_devices[number]})))}",
                 hint="give the calls of a stage one sharding={maximal device=N}",
-                op=each.call,
+                op=stage.call,
             )
-    if not any(said):
+    if not any(stated_devices):
         return tuple((n,) for n in range(len(forward)))
-    unsaid = [each.call for each, own in zip(forward, said, strict=True) if not own]
+    unsaid = [
+        stage.call
+        for stage, own_devices in zip(forward, stated_devices, strict=True)
+        if not own_devices
+    ]
     if unsaid:
         raise PoplarError(
             "E0544",
@@ -208,7 +216,7 @@ def _devices(
             hint="give every stage sharding={maximal device=N}, or none",
             op=unsaid[0],
         )
-    return tuple(said)
+    return tuple(stated_devices)
 
 
 def _devices_said(
@@ -220,14 +228,14 @@ def _devices_said(
         return devices_of(stage.call)
     ordered = sorted(inner, key=lambda branch: branch.config.count("PIPELINE_STAGE_ID"))
     devices_by_branch = [devices_of(branch.call) for branch in ordered]
-    if any(len(own) != 1 or own[0] == EVERY for own in devices_by_branch):
+    if any(len(devices) != 1 or devices[0] == EVERY for devices in devices_by_branch):
         raise PoplarError(
             "E0544",
             f"the branches of stage {stage.call.name!r} are on no device each",
             hint="give every stage within it sharding={maximal device=N}",
             op=stage.call,
         )
-    return tuple(own[0] for own in devices_by_branch)
+    return tuple(devices[0] for devices in devices_by_branch)
 
 
 def _check_values(stages: Stages) -> None:
@@ -236,9 +244,9 @@ def _check_values(stages: Stages) -> None:
     origin: dict[int, frozenset[str]] = {}
     owners = _owners(stages)
     for position, instruction in enumerate(computation.instructions):
-        given = frozenset().union(*(origin.get(i, frozenset()) for i in instruction.operands))
+        stage_names = frozenset().union(*(origin.get(i, frozenset()) for i in instruction.operands))
         if instruction.name in owners:
-            for name in sorted(given):
+            for name in sorted(stage_names):
                 if not _may_pass(owners[name], owners[instruction.name]):
                     raise PoplarError(
                         "E0544",
@@ -249,7 +257,7 @@ def _check_values(stages: Stages) -> None:
                     )
             origin[position] = frozenset((instruction.name,))
         elif instruction.opcode in _PASSING or target_of(instruction) in MOVES:
-            origin[position] = given
+            origin[position] = stage_names
 
 
 Owner = tuple[str, int]
@@ -257,25 +265,27 @@ Owner = tuple[str, int]
 
 
 def _owners(stages: Stages) -> dict[str, Owner]:
-    owner_by_call = {each.call.name: (STAGE, n) for n, each in enumerate(stages.forward)}
-    owner_by_call |= {each.call.name: (BACKWARD, n) for n, each in stages.backward.items()}
-    return owner_by_call | {each.call.name: (RECOMPUTATION, n) for n, each in stages.again.items()}
+    owner_by_call = {stage.call.name: (STAGE, n) for n, stage in enumerate(stages.forward)}
+    owner_by_call |= {stage.call.name: (BACKWARD, n) for n, stage in stages.backward.items()}
+    return owner_by_call | {
+        stage.call.name: (RECOMPUTATION, n) for n, stage in stages.again.items()
+    }
 
 
 def _may_pass(maker: Owner, reader: Owner) -> bool:
     kind, number = maker
-    other, place = reader
+    reader_kind, place = reader
     if kind == BACKWARD:
-        return other == BACKWARD and place in (number, number - 1)
+        return reader_kind == BACKWARD and place in (number, number - 1)
     if kind == RECOMPUTATION:
-        return other == BACKWARD and place == number
-    return place in ((number, number + 1) if other != BACKWARD else (number,))
+        return reader_kind == BACKWARD and place == number
+    return place in ((number, number + 1) if reader_kind != BACKWARD else (number,))
 
 
 def _check_parameters(stages: Stages) -> None:
     """Raise where stages on different devices read one parameter."""
     computation = stages.computation
-    numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
+    numbers = {stage.call.name: n for n, stage in enumerate(stages.forward)}
     for position in computation.parameters:
         readers = [
             numbers[computation.instructions[user].name]
@@ -309,15 +319,15 @@ def _check_effects(module: Module, stages: Stages) -> None:
             )
     _check_hoisted(stages)
     readers: dict[str, ConfiguredCall] = {}
-    for each in stages.forward:
-        for instruction in _within(module, each.call):
+    for stage in stages.forward:
+        for instruction in _within(module, stage.call):
             if instruction.opcode == "infeed":
                 name = feed_config(instruction.attributes.text("infeed_config")).name
-                known = readers.setdefault(name, each)
-                if known is not each:
+                known = readers.setdefault(name, stage)
+                if known is not stage:
                     raise PoplarError(
                         "E0544",
-                        f"stages {known.call.name!r} and {each.call.name!r} both read the queue "
+                        f"stages {known.call.name!r} and {stage.call.name!r} both read the queue "
                         f"{name!r}",
                         hint="read it in one stage, and hand its values on",
                         op=instruction,
@@ -327,7 +337,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
 def _check_hoisted(stages: Stages) -> None:
     """Raise for a queue between the stages that several of them read."""
     computation = stages.computation
-    numbers = {each.call.name: n for n, each in enumerate(stages.forward)}
+    numbers = {stage.call.name: n for n, stage in enumerate(stages.forward)}
     source: dict[int, int] = {}
     readers: dict[int, int] = {}
     for position, instruction in enumerate(computation.instructions):
@@ -354,10 +364,10 @@ def _check_hoisted(stages: Stages) -> None:
 
 def _within(module: Module, call: Instruction) -> Iterator[Instruction]:
     """Yield what a call runs, and what that calls."""
-    waiting, seen = list(call.attributes.called), set(call.attributes.called)
+    waiting, visited = list(call.attributes.called), set(call.attributes.called)
     while waiting:
         for instruction in module.computation[waiting.pop()].instructions:
             yield instruction
-            new = [name for name in instruction.attributes.called if name not in seen]
-            seen.update(new)
+            new = [name for name in instruction.attributes.called if name not in visited]
+            visited.update(new)
             waiting.extend(new)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from hloipu_compiler.ir.graph import Computation
 
 
-def reached_from(entry: Computation, others: Sequence[Computation]) -> list[Computation]:
+def reached_from(entry: Computation, computations: Sequence[Computation]) -> list[Computation]:
     """Return the computations that an entry calls, callees first."""
-    known = {c.name: c for c in others}
+    known = {c.name: c for c in computations}
     callees_first: dict[str, None] = {}
     open_ones = [(entry, iter(_called(entry)))]
     started = {entry.name}

@@ -68,7 +68,7 @@ class Stated:
 
     def pipelining(self, asked: PipelineRequest) -> PipelineRequest:
         """Return a request with what is stated, where the request itself is as it is by default."""
-        said = {
+        stated = {
             "micro_batches": self.micro_batches if self.micro_batches > 1 else None,
             "stages": self.stages,
             "schedule": self.schedule or None,
@@ -82,9 +82,9 @@ class Stated:
         }
         default = PipelineRequest()
         changes = {
-            field.name: said[field.name]
+            field.name: stated[field.name]
             for field in fields(PipelineRequest)
-            if said.get(field.name) is not None
+            if stated.get(field.name) is not None
             and getattr(asked, field.name) == getattr(default, field.name)
         }
         return replace(asked, **changes)  # type: ignore[arg-type]
@@ -122,9 +122,9 @@ class Stated:
     def _of_a_loop(self) -> str:
         if self.why:
             return f"stays a loop around whole steps, for {self.why}"
-        many = self.micro_batches > 1
-        each = f" of {self.micro_batches} micro-batches each" if many else ""
-        return f"is taken apart: {self.loop} updates a run{each}"
+        is_accumulating = self.micro_batches > 1
+        size_text = f" of {self.micro_batches} micro-batches each" if is_accumulating else ""
+        return f"is taken apart: {self.loop} updates a run{size_text}"
 
     def _others(self) -> Mapping[str, str]:
         return {

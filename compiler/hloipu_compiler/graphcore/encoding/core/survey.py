@@ -47,7 +47,7 @@ class Survey:
     """Calls that repeat what they run."""
     windows: tuple[Instruction, ...] = ()
     """Accumulators of the older form, which need no update of their own."""
-    others: bool = False
+    has_other_calls: bool = False
     """Whether there are custom calls of the encoding's besides."""
     is_marked: bool = False
     """Whether stages and updates are but marks on the calls of a plain entry."""
@@ -55,7 +55,7 @@ class Survey:
     @property
     def is_plain(self) -> bool:
         """Whether the module has no op of the encoding, or marks on calls alone."""
-        structure = self.pipeline or self.loops or self.windows or self.others
+        structure = self.pipeline or self.loops or self.windows or self.has_other_calls
         marks = self.stages or self.updates
         return not structure and (self.is_marked or not marks)
 
@@ -76,7 +76,7 @@ def survey(module: Module) -> Survey:
     """
     calls_by_type: dict[str, list[ConfiguredCall]] = {}
     windows: list[Instruction] = []
-    others = False
+    has_other_calls = False
     for computation in callees_first(module, only_reachable=True):
         for call in computation.instructions:
             config = config_of(call)
@@ -85,10 +85,10 @@ def survey(module: Module) -> Survey:
                     ConfiguredCall(computation, call, config)
                 )
             target = target_of(call)
-            others |= bool(target)
+            has_other_calls |= bool(target)
             if target in WINDOWED:
                 windows.append(call)
-    stages = [each for kind in STAGES for each in calls_by_type.get(kind, ())]
+    stages = [configured_call for kind in STAGES for configured_call in calls_by_type.get(kind, ())]
     updates = _joined(calls_by_type.get(UPDATE, []))
     places = {call.computation.name for call in (*stages, *updates)}
     return Survey(
@@ -97,7 +97,7 @@ def survey(module: Module) -> Survey:
         tuple(updates),
         tuple(calls_by_type.get(LOOP, ())),
         tuple(windows),
-        others,
+        has_other_calls,
         places <= {module.entry.name},
     )
 
@@ -115,20 +115,20 @@ def _only(pipelines: list[ConfiguredCall]) -> ConfiguredCall | None:
 
 def _joined(updates: list[ConfiguredCall]) -> list[ConfiguredCall]:
     """Return updates, which stand side by side and ask for the same; PoplarError E0542 if not."""
-    for other in updates[1:]:
-        if other.computation.name != updates[0].computation.name:
+    for update in updates[1:]:
+        if update.computation.name != updates[0].computation.name:
             why = "stands in another computation"
-        elif other.config.choices != updates[0].config.choices:
+        elif update.config.choices != updates[0].config.choices:
             why = "asks for other places of its state"
         else:
             continue
         raise PoplarError(
             "E0542",
-            f"{other.call.name!r} is a second update of weights, beside {updates[0].call.name!r}, "
+            f"{update.call.name!r} is a second update of weights, beside {updates[0].call.name!r}, "
             f"and {why}",
             hint="call both from the body of one loop or pipeline, with the same attributes, or "
             "join them into one ResourceUpdate call",
-            op=other.call,
+            op=update.call,
         )
     return updates
 
@@ -138,19 +138,19 @@ def update_count(module: Module, updates: Sequence[ConfiguredCall]) -> int | Non
 
     Raises PoplarError E0541 where that is no constant, or they do not agree.
     """
-    said: dict[int, ConfiguredCall] = {}
-    for each in updates:
-        count = _own_count(module, each)
+    update_by_count: dict[int, ConfiguredCall] = {}
+    for update in updates:
+        count = _own_count(module, update)
         if count is not None:
-            said.setdefault(count, each)
-    if len(said) > 1:
-        (one, first), (other, second) = list(said.items())[:2]
-        raise disagree(first.call, one, second.call, other)
-    return next(iter(said), None)
+            update_by_count.setdefault(count, update)
+    if len(update_by_count) > 1:
+        (first_count, first), (second_count, second) = list(update_by_count.items())[:2]
+        raise disagree(first.call, first_count, second.call, second_count)
+    return next(iter(update_by_count), None)
 
 
 def _own_count(module: Module, update: ConfiguredCall) -> int | None:
-    said = update.config.counts.get("NUM_BATCHES_TO_ACCUMULATE")
+    stated_count = update.config.counts.get("NUM_BATCHES_TO_ACCUMULATE")
     callee = module.computation[update.call.attributes.called[0]]
     for instruction in callee.instructions:
         if target_of(instruction) == COUNT:
@@ -163,10 +163,10 @@ def _own_count(module: Module, update: ConfiguredCall) -> int | None:
                     hint="make it a constant, or give --micro-batches K",
                     op=instruction,
                 )
-            if said not in (None, count):
-                raise disagree(instruction, count, update.call, said or 0)
-            said = count
-    return said
+            if stated_count not in (None, count):
+                raise disagree(instruction, count, update.call, stated_count or 0)
+            stated_count = count
+    return stated_count
 
 
 def _count_of(
@@ -181,13 +181,13 @@ def _count_of(
     return constant_number(module, callee, instruction.operands[0])
 
 
-def disagree(one: Instruction, count: int, other: Instruction, another: int) -> PoplarError:
+def disagree(first: Instruction, count: int, second: Instruction, another: int) -> PoplarError:
     """Return the error of two counts of micro-batches."""
     return PoplarError(
         "E0541",
-        f"{one.name!r} says {count} micro-batches an update, and {other.name!r} says {another}",
+        f"{first.name!r} says {count} micro-batches an update, and {second.name!r} says {another}",
         hint="print the module with one count",
-        op=one,
+        op=first,
     )
 
 
@@ -216,9 +216,9 @@ def _sources(
         if op.opcode == "call"
         for name in op.attributes.called
     }
-    seen = 0
-    while seen < module.instruction_count:
-        seen += 1
+    followed = 0
+    while followed < module.instruction_count:
+        followed += 1
         yield computation, position
         instruction = computation.instructions[position]
         if instruction.opcode in _THROUGH:

@@ -68,4 +68,4 @@ class Count:
 
     parameter: int
     next: int
-    here: Context
+    context: Context

@@ -58,7 +58,7 @@ class Writer(Sheet):
         self.current = module.entry
         """What is being written out."""
 
-    def computation(self, old: Computation, arguments: Sequence[Value], here: Context) -> Value:
+    def computation(self, old: Computation, arguments: Sequence[Value], context: Context) -> Value:
         """Write the ops of a computation with its parameters' values; return the root's value."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
@@ -75,14 +75,16 @@ class Writer(Sheet):
                 continue
             with placing(self.module, instruction):
                 place.append(
-                    self.written(instruction, tuple(place[i] for i in instruction.operands), here)
+                    self.written(
+                        instruction, tuple(place[i] for i in instruction.operands), context
+                    )
                 )
         self.depth -= 1
         self.current = outer
         return place[old.root]
 
     def written(
-        self, instruction: Instruction, operands: tuple[Value, ...], here: Context
+        self, instruction: Instruction, operands: tuple[Value, ...], context: Context
     ) -> Value:
         """Write one instruction; return its value."""
         if instruction.opcode == "tuple":
@@ -90,19 +92,19 @@ class Writer(Sheet):
         if instruction.opcode == "get-tuple-element":
             return self.element(instruction, operands[0], instruction.attributes.integer("index"))
         if instruction.opcode == "infeed":
-            return self.fed(Op(instruction, operands, here))
+            return self.fed(Op(instruction, operands, context))
         if instruction.opcode == "outfeed":
-            return self.sent(Op(instruction, operands, here))
+            return self.sent(Op(instruction, operands, context))
         if instruction.opcode == "after-all":
             return Token()
         if instruction.opcode == "add-dependency":
             return operands[0]
         if instruction.opcode == "all-reduce" and self.takes_means(instruction):
-            return self._means(Op(instruction, operands, here, SHARE))
+            return self._means(Op(instruction, operands, context, SHARE))
         if instruction.opcode in INLINED:
-            return self.called(Op(instruction, operands, here, config=config_of(instruction)))
+            return self.called(Op(instruction, operands, context, config=config_of(instruction)))
         target = target_of(instruction)
-        op = Op(instruction, operands, here, target)
+        op = Op(instruction, operands, context, target)
         return self.as_declared(instruction, self.special(op)) if target else self.plain(op)
 
     def special(self, op: Op) -> Value:
@@ -129,13 +131,13 @@ class Writer(Sheet):
         """Return a value; PoplarError E0545 where it has another shape than the text says."""
         waiting: list[tuple[Value, Shape]] = [(value, instruction.shape)]
         while waiting:
-            each, shape = waiting.pop()
-            if isinstance(each, Made):
+            part, shape = waiting.pop()
+            if isinstance(part, Made):
                 parts = shape.elements if isinstance(shape, TupleShape) else ()
-                fits = len(parts) == len(each.parts) and isinstance(shape, TupleShape)
-                waiting.extend(zip(each.parts, parts, strict=False))
+                fits = len(parts) == len(part.parts) and isinstance(shape, TupleShape)
+                waiting.extend(zip(part.parts, parts, strict=False))
             else:
-                fits = not isinstance(each, int) or compatible(self.made[each].shape, shape)
+                fits = not isinstance(part, int) or compatible(self.made[part].shape, shape)
             if not fits:
                 raise PoplarError(
                     "E0545",
@@ -185,9 +187,9 @@ class Writer(Sheet):
 
     def plain(self, op: Op) -> Value:
         """Write any other op."""
-        return self.copied(op.instruction, self.operands(op), op.here)
+        return self.copied(op.instruction, self.operands(op), op.context)
 
-    def counted(self, counter: Counter, here: Context) -> int:
+    def counted(self, counter: Counter, context: Context) -> int:
         """Return the position of the counter of a place."""
         raise NotImplementedError
 
@@ -200,7 +202,7 @@ class Writer(Sheet):
     def inside(self, op: Op) -> Context:
         """Return how ops are marked that a call or a loop runs."""
         devices = devices_of(op.instruction) if self.places else ()
-        return replace(op.here, device=devices[0]) if len(devices) == 1 else op.here
+        return replace(op.context, device=devices[0]) if len(devices) == 1 else op.context
 
     def callee(self, instruction: Instruction) -> Computation:
         """Return the computation that a call or a fusion runs."""
@@ -220,7 +222,7 @@ class Writer(Sheet):
             return self.replicated(op)
         return Made(
             tuple(
-                self.replicated(Op(op.instruction._replace(shape=part), (v,), op.here, SHARE))
+                self.replicated(Op(op.instruction._replace(shape=part), (v,), op.context, SHARE))
                 for v, part in zip(op.operands, shape.elements, strict=True)
             )
         )
@@ -235,48 +237,48 @@ class Writer(Sheet):
 
     def operands(self, op: Op) -> list[int]:
         """Return the positions of an op's operands, made if they are not there yet."""
-        return [self.settled(v, op.instruction, op.here) for v in op.operands]
+        return [self.settled(v, op.instruction, op.context) for v in op.operands]
 
-    def settled(self, value: Value, user: Instruction, here: Context) -> int:
+    def settled(self, value: Value, user: Instruction, context: Context) -> int:
         """Return the position of a value, made if it is not there yet."""
         if isinstance(value, int):
             return value
         if isinstance(value, Made):
-            parts = [self.settled(part, user, here) for part in value.parts]
+            parts = [self.settled(part, user, context) for part in value.parts]
             shape = TupleShape(tuple(self.made[at].shape for at in parts))
-            return self.add(f"{user.name}.parts", "tuple", shape, parts, here)
+            return self.add(f"{user.name}.parts", "tuple", shape, parts, context)
         if isinstance(value, Counter):
-            return self.counted(value, here)
+            return self.counted(value, context)
         if isinstance(value, Lazy):
-            return self._hurry(value, user, here)
+            return self._hurry(value, user, context)
         if isinstance(value, Token):
             return self.ordered()
         raise _misplaced(user, value)
 
-    def _hurry(self, value: Lazy, user: Instruction, here: Context) -> int:
+    def _hurry(self, value: Lazy, user: Instruction, context: Context) -> int:
         """Write an op that was put off, and those that it reads."""
-        key = (id(value), here)
+        key = (id(value), context)
         position = self._hurried.get(key)
         if position is None:
-            operands = [self.settled(v, user, here) for v in value.operands]
-            position = self.copied(value.instruction, operands, here)
+            operands = [self.settled(v, user, context) for v in value.operands]
+            position = self.copied(value.instruction, operands, context)
             self._hurried[key] = position
             self._kept.append(value)
         return position
 
-    def leaves(self, value: Value, user: Instruction, here: Context) -> list[int]:
+    def leaves(self, value: Value, user: Instruction, context: Context) -> list[int]:
         """Return the positions of the arrays that a value consists of; tokens do not count."""
         if isinstance(value, Token):
             return []
         if isinstance(value, Made):
-            return [at for part in value.parts for at in self.leaves(part, user, here)]
-        position = self.settled(value, user, here)
+            return [at for part in value.parts for at in self.leaves(part, user, context)]
+        position = self.settled(value, user, context)
         shape = self.made[position].shape
         if isinstance(shape, TupleShape):
             return [
                 at
                 for index in range(len(shape.elements))
-                for at in self.leaves(self.part(position, index), user, here)
+                for at in self.leaves(self.part(position, index), user, context)
             ]
         if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
             return []

@@ -96,10 +96,10 @@ def window_in(module: Module, computation: Computation) -> int:
             elif runs_along(instruction):
                 waiting.extend(module.computation[name] for name in instruction.attributes.called)
     if len(accumulator_by_window) > 1:
-        (one, first), (other, second) = list(accumulator_by_window.items())[:2]
+        (window, first), (other, second) = list(accumulator_by_window.items())[:2]
         raise PoplarError(
             "E0541",
-            f"{first!r} accumulates {one} micro-batches and {second!r} {other}, in one loop",
+            f"{first!r} accumulates {window} micro-batches and {second!r} {other}, in one loop",
             hint="give all accumulators of a loop one num_mini_batches",
         )
     return next(iter(accumulator_by_window), 0)

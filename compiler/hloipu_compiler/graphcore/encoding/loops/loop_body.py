@@ -70,8 +70,8 @@ class LoopBody(Writer):
 
     def extra(self, shape: ArrayShape, name: str) -> Extra:
         """Carry one more value from iteration to iteration."""
-        whole = self.made[self.state]
-        old = whole.shape
+        state = self.made[self.state]
+        old = state.shape
         if not isinstance(old, TupleShape) or not self.is_loop:
             raise PoplarError(
                 "E0546",
@@ -79,7 +79,7 @@ class LoopBody(Writer):
                 hint="accumulate in the body of a RepeatLoop call, a counted while or a pipeline",
             )
         grown = TupleShape((*old.elements, shape))
-        self.made[self.state] = whole._replace(shape=grown)
+        self.made[self.state] = state._replace(shape=grown)
         at = self.part(self.state, len(old.elements))
         carried = Extra(shape, at, at)
         self.extras.append(carried)
@@ -87,8 +87,8 @@ class LoopBody(Writer):
 
     def ended(self, name: str, results: Sequence[int]) -> Computation:
         """Return the body: it counts one iteration and returns the values that go on."""
-        one = self.number("one", COUNTS, "1")
-        after = self.add("turn.next", "add", COUNTS, (self.iteration, one))
+        increment = self.number("one", COUNTS, "1")
+        after = self.add("turn.next", "add", COUNTS, (self.iteration, increment))
         shape = TupleShape(tuple(self.made[at].shape for at in (after, *results)))
         root = self.add("out", "tuple", shape, (after, *results))
         return Computation(self.loops.names.fresh(name), tuple(self.made), root)
@@ -109,7 +109,7 @@ class LoopBody(Writer):
             instruction.attributes.text("body")
         ):
             return self.loops.counted(self, op)
-        return self.copied(self.loops.without_structure(instruction), self.operands(op), op.here)
+        return self.copied(self.loops.without_structure(instruction), self.operands(op), op.context)
 
     def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return one part of a tuple."""
@@ -134,12 +134,16 @@ class LoopBody(Writer):
                 f"the update {op.name!r} is in no loop and no pipeline",
                 hint="call it in the body of a RepeatLoop call or of a counted while",
             )
-        given: list[Value] = []
+        inputs: list[Value] = []
         for number, value in enumerate(op.operands):
-            taken = value.position if isinstance(value, Sunk) else value
-            given.append(self.varying(op, number, taken) if holds(taken, Varying) else taken)
+            sunk_or_value = value.position if isinstance(value, Sunk) else value
+            inputs.append(
+                self.varying(op, number, sunk_or_value)
+                if holds(sunk_or_value, Varying)
+                else sunk_or_value
+            )
         self.in_update = True
-        result = self.computation(self.callee(op.instruction), given, Context())
+        result = self.computation(self.callee(op.instruction), inputs, Context())
         self.in_update = False
         return result
 
@@ -196,15 +200,15 @@ class LoopBody(Writer):
 
     def scaled_sum(self, op: Op, now: int) -> int:
         """Write what an accumulator is after an addition, `now` before it."""
-        value, scale = (self.settled(v, op.instruction, op.here) for v in op.operands[1:])
+        value, scale = (self.settled(v, op.instruction, op.context) for v in op.operands[1:])
         scale = self.one_number(op.instruction, scale)
-        shape, given = self.made[now].shape, self.made[value].shape
+        shape, addend_shape = self.made[now].shape, self.made[value].shape
         if not isinstance(shape, ArrayShape):
             raise PoplarError("E0545", f"{op.name!r} adds to something that is no array")
-        if not isinstance(given, ArrayShape) or given.dimensions != shape.dimensions:
+        if not isinstance(addend_shape, ArrayShape) or addend_shape.dimensions != shape.dimensions:
             raise PoplarError(
                 "E0545",
-                f"the accumulator of {op.name!r} is {shape}, and {given} is added to it",
+                f"the accumulator of {op.name!r} is {shape}, and {addend_shape} is added to it",
                 hint="give the accumulator the shape of its gradients",
             )
         value = self.as_type(op.name, value, shape)
@@ -217,15 +221,15 @@ class LoopBody(Writer):
 
     def fed(self, op: Op) -> Value:
         """Write an infeed, once for what it feeds."""
-        return self.copied(op.instruction, [self.ordered()], op.here)
+        return self.copied(op.instruction, [self.ordered()], op.context)
 
     def sent(self, op: Op) -> Value:
         """Write an outfeed where what it sends is made."""
         value = op.operands[0]
         if not holds(value, Late) and not holds(value, Varying):
-            position = self.settled(value, op.instruction, op.here)
+            position = self.settled(value, op.instruction, op.context)
             if self.sends(position):
-                self.copied(op.instruction, [position, self.ordered()], op.here)
+                self.copied(op.instruction, [position, self.ordered()], op.context)
         return Token()
 
     def sends(self, position: int) -> bool:
@@ -262,7 +266,7 @@ class DirectBody(LoopBody):
         """Return where an accumulator is."""
         return self.buffers[number]
 
-    def counted(self, counter: Counter, here: Context) -> int:
+    def counted(self, counter: Counter, context: Context) -> int:
         """Return how often what is here has run."""
         if not self.is_loop:
             return self.number("execution_counter", COUNTS, "0")

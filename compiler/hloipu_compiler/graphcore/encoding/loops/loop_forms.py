@@ -24,7 +24,7 @@ class LoopForm:
 
     def opened(self, writer: Writer, op: Op) -> list[int]:
         """Return the positions of the values that go on, before the first iteration."""
-        return [writer.settled(v, op.instruction, op.here) for v in self.values(writer, op)]
+        return [writer.settled(v, op.instruction, op.context) for v in self.values(writer, op)]
 
     def values(self, writer: Writer, op: Op) -> list[Value]:
         """Return the values that go on, before the first iteration."""
@@ -32,7 +32,7 @@ class LoopForm:
             return list(op.operands)
         state = op.operands[0]
         if not isinstance(state, Made):
-            at = writer.settled(state, op.instruction, op.here)
+            at = writer.settled(state, op.instruction, op.context)
             shape = writer.made[at].shape
             count = len(shape.elements) if isinstance(shape, TupleShape) else 0
             state = Made(tuple(writer.part(at, n) for n in range(count)))
@@ -42,18 +42,18 @@ class LoopForm:
         """Return what the body's parameters are."""
         return [Made(tuple(values))] if self.kind == TUPLE else list(values)
 
-    def parts(self, result: Value, given: Sequence[Value]) -> tuple[Value, ...]:
+    def parts(self, result: Value, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Return the values that go on after an iteration: what is not returned stays as it is.
 
         Raises PoplarError E0549 for a body that returns something else.
         """
         if self.kind == ONE:
             return (result,)
-        if isinstance(result, Made) and len(result.parts) <= len(given):
-            return (*result.parts, *given[len(result.parts) :])
+        if isinstance(result, Made) and len(result.parts) <= len(inputs):
+            return (*result.parts, *inputs[len(result.parts) :])
         raise PoplarError(
             "E0549",
-            f"what {self.name!r} runs does not return a tuple of the {len(given)} values that go "
+            f"what {self.name!r} runs does not return a tuple of the {len(inputs)} values that go "
             "on",
             hint="return as many values as there are parameters, as a tuple",
         )
@@ -68,9 +68,9 @@ def loop_form(instruction: Instruction, body: Computation) -> LoopForm:
     root = body.instructions[body.root].shape
     kind = MANY
     if len(body.parameters) == 1:
-        given = body.instructions[body.parameters[0]].shape
-        if isinstance(given, TupleShape) and isinstance(root, TupleShape):
-            kind = TUPLE if len(given.elements) == len(root.elements) else MANY
+        parameter_shape = body.instructions[body.parameters[0]].shape
+        if isinstance(parameter_shape, TupleShape) and isinstance(root, TupleShape):
+            kind = TUPLE if len(parameter_shape.elements) == len(root.elements) else MANY
         elif not isinstance(root, TupleShape):
             kind = ONE
     return LoopForm(instruction.name, body, kind)

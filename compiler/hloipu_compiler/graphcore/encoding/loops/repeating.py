@@ -73,18 +73,18 @@ class Loops:
     def call(self, writer: Writer, op: Op) -> Value:
         """Write a RepeatLoop or Pipeline call as a `while`."""
         form = loop_form(op.instruction, writer.callee(op.instruction))
-        given = form.opened(writer, op)
+        initial = form.opened(writer, op)
         if op.config is None or op.kind != PIPELINE:
             iterations = repeat_count(op.instruction, op.config)
-            loop = Repeated(form, given, iterations, inside=_device(writer, op))
-            return self._loop(writer, loop, op.here)
+            loop = Repeated(form, initial, iterations, inside=_device(writer, op))
+            return self._loop(writer, loop, op.context)
         iterations = op.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
         count = self.micro_batches or 1
         if count == 1 or not self.accumulates(form.body.name):
-            whole = Repeated(form, given, iterations * count, count, is_pipeline=True)
-            return self.direct(writer, whole, op.here)
+            loop_of_batches = Repeated(form, initial, iterations * count, count, is_pipeline=True)
+            return self.direct(writer, loop_of_batches, op.context)
         return self.updating(
-            writer, Repeated(form, given, iterations, count, is_pipeline=True), op.here
+            writer, Repeated(form, initial, iterations, count, is_pipeline=True), op.context
         )
 
     def counted(self, writer: Writer, op: Op) -> Value:
@@ -97,9 +97,9 @@ class Loops:
             op.instruction, self.module.computation[op.instruction.attributes.text("body")]
         )
         loop = Repeated(form, form.opened(writer, op), iterations, inside=_device(writer, op))
-        return self._loop(writer, loop, op.here)
+        return self._loop(writer, loop, op.context)
 
-    def _loop(self, writer: Writer, loop: Repeated, here: Context) -> Value:
+    def _loop(self, writer: Writer, loop: Repeated, context: Context) -> Value:
         """Write a loop that is no pipeline, and may update something."""
         body, iterations = loop.form.body, loop.iterations
         count = window_in(self.module, body)
@@ -108,10 +108,10 @@ class Loops:
             updates = updates_of(loop.name, iterations, count)
             if count > 1:
                 loop = replace(loop, iterations=updates, micro_batches=count)
-                return self.updating(writer, loop, here)
+                return self.updating(writer, loop, context)
         elif count:
             updates_of(loop.name, iterations, count)
-        return self.direct(writer, replace(loop, micro_batches=count or 1), here)
+        return self.direct(writer, replace(loop, micro_batches=count or 1), context)
 
     def windowed(self, body: LoopBody, op: Op, operands: Sequence[int]) -> Value:
         """Write an accumulator of the older form."""
@@ -154,7 +154,7 @@ class Loops:
             return instruction
         return instruction._replace(attributes=renamed(instruction.attributes, names))
 
-    def direct(self, writer: Writer, loop: Repeated, here: Context) -> Value:
+    def direct(self, writer: Writer, loop: Repeated, context: Context) -> Value:
         """Write a loop of so many iterations, each of which does all that its body says.
 
         Its micro-batches are those of accumulators of the older form, which count for themselves.
@@ -165,12 +165,12 @@ class Loops:
         _check_shapes(loop.name, inner, values, results)
         results += [extra.next for extra in inner.extras]
         body = inner.ended(f"{loop.name}.body", results)
-        zeros = [writer.zeros(extra.shape, loop.name, here) for extra in inner.extras]
-        whole = replace(loop, operands=[*loop.operands, *zeros])
-        parts = self._while(writer, whole, body, here)
+        zeros = [writer.zeros(extra.shape, loop.name, context) for extra in inner.extras]
+        with_sums = replace(loop, operands=[*loop.operands, *zeros])
+        parts = self._while(writer, with_sums, body, context)
         return loop.form.result(parts[: len(loop.operands)])
 
-    def updating(self, writer: Writer, loop: Repeated, here: Context) -> Value:
+    def updating(self, writer: Writer, loop: Repeated, context: Context) -> Value:
         """Write a loop of updates, each after so many micro-batches."""
         name, form = loop.name, loop.form
         shapes = [writer.made[at].shape for at in loop.operands]
@@ -179,14 +179,14 @@ class Loops:
         inner.update_count, olds = values[0], values[1:]
         results_of_batch = _iteration(inner, loop, olds)
         late = inner.late_parts(results_of_batch)
-        kept = [
+        carried = [
             old if is_late else inner.settled_in(v, name)
             for v, old, is_late in zip(results_of_batch, olds, late, strict=True)
         ]
-        _check_shapes(name, inner, olds, kept)
-        changed = [new != old for new, old in zip(kept, olds, strict=True)]
+        _check_shapes(name, inner, olds, carried)
+        changed = [new != old for new, old in zip(carried, olds, strict=True)]
         sums = [extra.next for extra in inner.extras]
-        iteration = inner.ended(f"{name}.micro_batch", [values[0], *kept, *sums])
+        iteration = inner.ended(f"{name}.micro_batch", [values[0], *carried, *sums])
 
         outer = UpdateBody(self, loop.micro_batches, is_pipeline=loop.is_pipeline)
         starts = outer.begin(shapes)
@@ -197,20 +197,22 @@ class Loops:
         )  # fmt: skip
         ends = self._while(outer, batches, iteration, OUTSIDE)[1:]
         outer.take(inner, ends[len(starts) :])
-        given = [
+        initial = [
             Varying(writer.made[at].name) if is_changed else start
             for at, start, is_changed in zip(loop.operands, starts, changed, strict=True)
         ]
-        again = _iteration(outer, loop, given)
+        again = _iteration(outer, loop, initial)
         results = [
             outer.settled_in(v, name) if is_late else end
             for v, is_late, end in zip(again, late, ends, strict=False)
         ]
         _check_shapes(name, outer, starts, results)
-        return form.result(self._while(writer, loop, outer.ended(f"{name}.update", results), here))
+        return form.result(
+            self._while(writer, loop, outer.ended(f"{name}.update", results), context)
+        )
 
     def _while(
-        self, writer: Writer, loop: Repeated, body: Computation, here: Context
+        self, writer: Writer, loop: Repeated, body: Computation, context: Context
     ) -> tuple[int, ...]:
         """Write a loop whose first value counts turns; return the others."""
         name, operands = loop.name, loop.operands
@@ -218,11 +220,11 @@ class Loops:
         condition = self._condition(name, shapes, loop.iterations)
         self.computations += [condition, body]
         zero = writer.number(f"{name}.first", COUNTS, "0")
-        start = writer.add(f"{name}.start", "tuple", shapes, (zero, *operands), here)
+        start = writer.add(f"{name}.start", "tuple", shapes, (zero, *operands), context)
         names = (condition.name, body.name)
         called = Attributes({"condition": names[0], "body": names[1]}, names)
-        whole = writer.add(name, "while", shapes, (start,), here, called)
-        return tuple(writer.part(whole, 1 + n) for n in range(len(operands)))
+        loop_result = writer.add(name, "while", shapes, (start,), context, called)
+        return tuple(writer.part(loop_result, 1 + n) for n in range(len(operands)))
 
     def _condition(self, name: str, shapes: TupleShape, count: int) -> Computation:
         writer = DirectBody(self)

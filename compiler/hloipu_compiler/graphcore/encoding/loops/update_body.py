@@ -72,7 +72,7 @@ class MicroBatchBody(LoopBody):
         """Return nothing: only the update reads it."""
         return -1
 
-    def counted(self, counter: Counter, here: Context) -> int:
+    def counted(self, counter: Counter, context: Context) -> int:
         """Return how often what is here has run."""
         if self.is_pipeline:
             return self.iteration if counter.goes_into_stages else self.update_count
@@ -158,7 +158,7 @@ class UpdateBody(LoopBody):
         """Take in a counter: only the update's is known."""
         return super().counter(op) if self.in_update else Varying(op.name)
 
-    def counted(self, counter: Counter, here: Context) -> int:
+    def counted(self, counter: Counter, context: Context) -> int:
         """Return how many updates there were."""
         return self.iteration
 

@@ -102,10 +102,10 @@ class Window:
         return body.add(name, "select", shape, (last, total, nothing))
 
     def _with_momentum(
-        self, given: tuple[int, int], momentum: int, index: int, count: int
+        self, old_and_value: tuple[int, int], momentum: int, index: int, count: int
     ) -> tuple[int, int]:
         body, name = self.body, self.op.name
-        old, value = given
+        old, value = old_and_value
         shape = accumulated_shape(body, self.op.instruction, old, value)
         factor = body.spread(f"{name}.factor", shape, momentum)
         less = body.add(f"{name}.less", "multiply", shape, (old, factor))
@@ -114,8 +114,8 @@ class Window:
         total = body.add(f"{name}.sum", "add", shape, (start, value))
         last = self._is(index, count - 1, shape)
         if self.op.target == MOMENTUM_REDUCE:
-            whole = averaged(body, name, total, self.reducer)
-            total = body.add(f"{name}.all", "select", shape, (last, whole, total))
+            mean = averaged(body, name, total, self.reducer)
+            total = body.add(f"{name}.all", "select", shape, (last, mean, total))
         nothing = body.zeros(shape, name)
         return total, body.add(name, "select", shape, (last, total, nothing))
 
@@ -128,11 +128,11 @@ class Window:
         return body.spread(f"{name}.here", ArrayShape(PRED, shape.dimensions), same)
 
 
-def reduced(writer: Writer, name: str, value: int, reducer: str, here: Context = OUTSIDE) -> int:
+def reduced(writer: Writer, name: str, value: int, reducer: str, context: Context = OUTSIDE) -> int:
     """Write a sum over all replicas."""
-    said = Attributes({"replica_groups": ReplicaGroups(), "to_apply": reducer}, (reducer,))
+    attributes = Attributes({"replica_groups": ReplicaGroups(), "to_apply": reducer}, (reducer,))
     shape = writer.made[value].shape
-    return writer.add(f"{name}.replicas", "all-reduce", shape, (value,), here, said)
+    return writer.add(f"{name}.replicas", "all-reduce", shape, (value,), context, attributes)
 
 
 def of_replicas(writer: Writer, op: Op, values: Sequence[int], reducer: str) -> int:
@@ -140,40 +140,46 @@ def of_replicas(writer: Writer, op: Op, values: Sequence[int], reducer: str) -> 
 
     An all-reduce adds up before it divides.
     """
-    instruction, here = op.instruction, op.here
+    instruction, context = op.instruction, op.context
     if op.target == REPLICA:
-        number = writer.add(f"{instruction.name}.id", "replica-id", ArrayShape(U32), (), here)
-        return writer.add(instruction.name, "convert", instruction.shape, (number,), here)
+        number = writer.add(f"{instruction.name}.id", "replica-id", ArrayShape(U32), (), context)
+        return writer.add(instruction.name, "convert", instruction.shape, (number,), context)
     if op.target == REPLICAS:
         if not isinstance(instruction.shape, ArrayShape) or instruction.shape.dimensions:
             raise PoplarError(
                 "E0545", f"{instruction.name!r} is {instruction.shape}, and counts replicas"
             )
-        one = writer.number(f"{instruction.name}.one", instruction.shape, "1")
-        return reduced(writer, instruction.name, one, reducer, here)
+        ones_scalar = writer.number(f"{instruction.name}.one", instruction.shape, "1")
+        return reduced(writer, instruction.name, ones_scalar, reducer, context)
     if len(values) != 1:
         raise PoplarError(
             "E0545", f"{instruction.name!r} takes {len(values)} values, and divides one"
         )
     shape = accumulated_shape(writer, instruction, values[0])
     if instruction.opcode == "all-reduce":
-        return averaged(writer, instruction.name, values[0], reducer, here)
-    count = _counted(writer, instruction.name, shape, reducer, here)
-    return writer.add(instruction.name, "divide", shape, (values[0], count), here)
+        return averaged(writer, instruction.name, values[0], reducer, context)
+    count = _counted(writer, instruction.name, shape, reducer, context)
+    return writer.add(instruction.name, "divide", shape, (values[0], count), context)
 
 
-def averaged(writer: Writer, name: str, value: int, reducer: str, here: Context = OUTSIDE) -> int:
+def averaged(
+    writer: Writer, name: str, value: int, reducer: str, context: Context = OUTSIDE
+) -> int:
     """Write a mean over all replicas: the sum over the sum of ones."""
-    total = reduced(writer, name, value, reducer, here)
+    total = reduced(writer, name, value, reducer, context)
     shape = writer.array(value)
     if shape is None:
         raise PoplarError("E0545", f"{name!r} averages something that is no array")
-    count = _counted(writer, name, shape, reducer, here)
-    return writer.add(f"{name}.mean", "divide", shape, (total, count), here)
+    count = _counted(writer, name, shape, reducer, context)
+    return writer.add(f"{name}.mean", "divide", shape, (total, count), context)
 
 
-def _counted(writer: Writer, name: str, shape: ArrayShape, reducer: str, here: Context) -> int:
+def _counted(writer: Writer, name: str, shape: ArrayShape, reducer: str, context: Context) -> int:
     """Write the number of replicas, as an array."""
-    one = writer.number(f"{name}.one", ArrayShape(shape.element_type), "1")
-    ones = writer.spread(f"{name}.ones", shape, one, here) if shape.dimensions else one
-    return reduced(writer, f"{name}.count", ones, reducer, here)
+    ones_scalar = writer.number(f"{name}.one", ArrayShape(shape.element_type), "1")
+    ones = (
+        writer.spread(f"{name}.ones", shape, ones_scalar, context)
+        if shape.dimensions
+        else ones_scalar
+    )
+    return reduced(writer, f"{name}.count", ones, reducer, context)
