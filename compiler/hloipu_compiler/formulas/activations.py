@@ -78,14 +78,14 @@ def elu(x: Value) -> Value:
 
 def softmax(x: Value, dimension: int) -> Value:
     """Return the softmax over a dimension."""
-    kept = tuple(d for d in range(x.rank) if d != dimension)
-    most = x.reduced("maximum", [dimension], -math.inf).spread(x.dims, kept)
+    other_dims = tuple(d for d in range(x.rank) if d != dimension)
+    most = x.reduced("maximum", [dimension], -math.inf).spread(x.dims, other_dims)
     powers = (x - most).unary("exponential")
-    return powers / powers.reduced("add", [dimension]).spread(x.dims, kept)
+    return powers / powers.reduced("add", [dimension]).spread(x.dims, other_dims)
 
 
 def slope_of_softmax(gradient: Value, out: Value, dimension: int) -> Value:
     """Return the gradient of a softmax's input, of its result's and that."""
-    kept = tuple(d for d in range(out.rank) if d != dimension)
+    other_dims = tuple(d for d in range(out.rank) if d != dimension)
     mean = (gradient * out).reduced("add", [dimension])
-    return out * (gradient - mean.spread(out.dims, kept))
+    return out * (gradient - mean.spread(out.dims, other_dims))

@@ -40,7 +40,7 @@ def formula(*targets: str) -> Callable[[Formula], Formula]:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One custom call. `said`: its attributes, in whichever spelling."""
+    """One custom call. `attributes`: its attributes, in whichever spelling."""
 
     module: Module
     instruction: Instruction
@@ -48,23 +48,23 @@ class Call:
     text: Text
     operands: tuple[Value, ...]
     results: tuple[Array, ...]
-    said: Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
-    def wrong(self, what: str, hint: str = "") -> FormulaError:
+    def wrong(self, fault: str, hint: str = "") -> FormulaError:
         """Return the error of a call whose attributes or shapes do not fit."""
         return FormulaError(
             "E0531",
-            f"custom call {self.instruction.name!r} ({self.target}): {what}",
+            f"custom call {self.instruction.name!r} ({self.target}): {fault}",
             hint=hint or "print the module again, or correct the call",
             module=self.module,
             instruction=self.instruction,
         )
 
-    def unsupported(self, what: str, hint: str) -> FormulaError:
+    def unsupported(self, fault: str, hint: str) -> FormulaError:
         """Return the error of a call that hloipu has no formula for."""
         return FormulaError(
             "E0530",
-            f"custom call {self.instruction.name!r} ({self.target}): {what}",
+            f"custom call {self.instruction.name!r} ({self.target}): {fault}",
             hint=hint,
             module=self.module,
             instruction=self.instruction,
@@ -79,24 +79,24 @@ class Call:
 
     def alike(self, *values: Value) -> None:
         """Raise unless some operands have one shape and type."""
-        for other in values[1:]:
-            if (other.kind, other.dims) != (values[0].kind, values[0].dims):
+        for value in values[1:]:
+            if (value.kind, value.dims) != (values[0].kind, values[0].dims):
                 raise self.wrong("its operands differ in shape")
 
-    def need(self, is_so: bool, what: str) -> None:
+    def need(self, is_so: bool, fault: str) -> None:
         """Raise where something that must hold does not."""
         if not is_so:
-            raise self.wrong(what)
+            raise self.wrong(fault)
 
     # -- attributes --------------------------------------------------------------------------------
 
     def has(self, key: str) -> bool:
         """Whether an attribute is there."""
-        return key in self.said
+        return key in self.attributes
 
     def number(self, key: str, default: float | None = None) -> float:
         """Return an attribute that is a number."""
-        value = self.said.get(key, default)
+        value = self.attributes.get(key, default)
         try:
             if isinstance(value, bool) or value is None:
                 raise ValueError
@@ -120,7 +120,7 @@ class Call:
 
     def flag(self, key: str, default: bool | None = None) -> bool:
         """Return an attribute that is true or false."""
-        value = self.said.get(key, default)
+        value = self.attributes.get(key, default)
         words = {"true": True, "1": True, "false": False, "0": False}
         if isinstance(value, bool):
             return value
@@ -131,14 +131,14 @@ class Call:
 
     def word(self, key: str, *allowed: str, default: str | None = None) -> str:
         """Return an attribute that is one of some words."""
-        value = self.said.get(key, default)
+        value = self.attributes.get(key, default)
         if value not in allowed:
             raise self._missing(key, f"one of {', '.join(allowed)}")
         return str(value)
 
     def integers(self, key: str) -> list[int]:
         """Return an attribute that is a list of whole numbers."""
-        value = self.said.get(key)
+        value = self.attributes.get(key)
         if isinstance(value, str):
             value = [part for part in _BETWEEN.split(value.strip("{} ")) if part.strip()]
         try:
@@ -159,39 +159,39 @@ class Call:
             str(self.instruction.attributes.get("frontend_attributes", ""))
         )
         attributes = typed_attributes(marks.get("mhlo.attributes", ""))
-        return replace(self, said={**self.said, **attributes})
+        return replace(self, attributes={**self.attributes, **attributes})
 
     def section(self, key: str) -> "Call":
         """Return the call with the attributes that one of its attributes holds; none: nothing."""
-        section = self.said.get(key, {})
+        section = self.attributes.get(key, {})
         if not isinstance(section, Mapping):
             raise self._missing(key, "an object")
-        return replace(self, said=section)
+        return replace(self, attributes=section)
 
-    def _missing(self, key: str, what: str) -> FormulaError:
-        fault = f"is {str(self.said[key])[:40]!r}" if key in self.said else "is missing"
+    def _missing(self, key: str, expected: str) -> FormulaError:
+        fault = f"is {str(self.attributes[key])[:40]!r}" if key in self.attributes else "is missing"
         return self.wrong(
-            f"its attribute {key} {fault}, and is to be {what}",
+            f"its attribute {key} {fault}, and is to be {expected}",
             f'write it into backend_config, as {{"{key}": …}}',
         )
 
 
 def attributes_of(instruction: Instruction) -> Mapping[str, Any]:
     """Return the attributes of a custom call: those of its line, and of its configuration."""
-    own = {
+    attributes = {
         key.replace("-", "_").lower(): value
         if isinstance(value, str)
         else value_text(key, KINDS.get(key), value, str, str)
         for key, value in instruction.attributes.items()
     }
     if not instruction.backend_config:
-        return own
+        return attributes
     text = read_backend_config(instruction.backend_config)
     try:
         parsed = json.loads(text)
     except (json.JSONDecodeError, RecursionError):
-        return own | typed_attributes(text)
-    return own | parsed if isinstance(parsed, dict) else own
+        return attributes | typed_attributes(text)
+    return attributes | parsed if isinstance(parsed, dict) else attributes
 
 
 def arrays_of(shape: Shape) -> tuple[Array, ...]:

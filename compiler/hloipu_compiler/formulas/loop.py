@@ -18,21 +18,21 @@ class Loop:
         text = self.text
         inner = Text()
         shapes = ["s32[]", *(shape_text(array.kind, array.dims) for array in arrays)]
-        whole = f"({', '.join(shapes)})"
-        inner.lines.append(f"  state = {whole} parameter(0)")
+        tuple_shape = f"({', '.join(shapes)})"
+        inner.lines.append(f"  state = {tuple_shape} parameter(0)")
         iteration = inner.add("get-tuple-element", "s32", (), "state", "index=0")
-        given = [
+        elements = [
             inner.add("get-tuple-element", array.kind, array.dims, "state", f"index={n + 1}")
             for n, array in enumerate(arrays)
         ]
-        next_arrays = body(iteration, given)
+        next_arrays = body(iteration, elements)
         names = ", ".join([(iteration + 1).name, *(array.name for array in next_arrays)])
         number = len(text.callees)
-        lines = "\n".join([*inner.lines, f"  ROOT next = {whole} tuple({names})"])
+        lines = "\n".join([*inner.lines, f"  ROOT next = {tuple_shape} tuple({names})"])
         text.callees |= inner.callees
         text.callees[f"body.{number}"] = f"body.{number} {{\n{lines}\n}}\n"
         text.callees[f"goes_on.{number}"] = (
-            f"goes_on.{number} {{\n  state = {whole} parameter(0)\n"
+            f"goes_on.{number} {{\n  state = {tuple_shape} parameter(0)\n"
             "  turn = s32[] get-tuple-element(state), index=0\n"
             f"  steps = s32[] constant({self.steps})\n"
             "  ROOT is = pred[] compare(turn, steps), direction=LT\n}\n"
@@ -40,10 +40,10 @@ class Loop:
         first = text.number("s32", 0)
         start = f"v{len(text.lines)}"
         begun = ", ".join([first.name, *(array.name for array in arrays)])
-        text.lines.append(f"  {start} = {whole} tuple({begun})")
+        text.lines.append(f"  {start} = {tuple_shape} tuple({begun})")
         end = f"v{len(text.lines)}"
-        said = f"condition=goes_on.{number}, body=body.{number}"
-        text.lines.append(f"  {end} = {whole} while({start}), {said}")
+        attributes = f"condition=goes_on.{number}, body=body.{number}"
+        text.lines.append(f"  {end} = {tuple_shape} while({start}), {attributes}")
         return [
             text.add("get-tuple-element", array.kind, array.dims, end, f"index={n + 1}")
             for n, array in enumerate(arrays)
@@ -53,7 +53,7 @@ class Loop:
 class Step:
     """What a step makes of the arrays before it."""
 
-    def __call__(self, iteration: Value, given: Sequence[Value]) -> Sequence[Value]:
+    def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
         """Write a step, of that number; return the arrays after it."""
         raise NotImplementedError
 
@@ -63,15 +63,15 @@ def at_step(x: Value, iteration: Value) -> Value:
     zero = x.text.number("s32", 0)
     sizes = (1, *x.dims[1:])
     starts = ", ".join([iteration.name, *[zero.name] * (x.rank - 1)])
-    said = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
-    part = x.text.add("dynamic-slice", x.kind, sizes, f"{x.name}, {starts}", said)
+    attributes = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
+    part = x.text.add("dynamic-slice", x.kind, sizes, f"{x.name}, {starts}", attributes)
     return part.shaped(x.dims[1:])
 
 
-def with_step(whole: Value, part: Value, iteration: Value) -> Value:
+def with_step(array: Value, part: Value, iteration: Value) -> Value:
     """Return an array with one row replaced."""
-    zero = whole.text.number("s32", 0)
+    zero = array.text.number("s32", 0)
     row = part.shaped((1, *part.dims))
-    starts = ", ".join([iteration.name, *[zero.name] * (whole.rank - 1)])
-    given = f"{whole.name}, {row.name}, {starts}"
-    return whole.text.add("dynamic-update-slice", whole.kind, whole.dims, given)
+    starts = ", ".join([iteration.name, *[zero.name] * (array.rank - 1)])
+    operands = f"{array.name}, {row.name}, {starts}"
+    return array.text.add("dynamic-update-slice", array.kind, array.dims, operands)

@@ -26,12 +26,12 @@ class Text:
     """Name -> text."""
 
     def add(
-        self, opcode: str, kind: str, dims: Sequence[int], given: str, said: str = ""
+        self, opcode: str, kind: str, dims: Sequence[int], operands: str, attributes: str = ""
     ) -> "Value":
         """Append an op with its operands' text and its attributes'."""
         name = f"v{len(self.lines)}"
-        said = f", {said}" if said else ""
-        self.lines.append(f"  {name} = {shape_text(kind, dims)} {opcode}({given}){said}")
+        attributes = f", {attributes}" if attributes else ""
+        self.lines.append(f"  {name} = {shape_text(kind, dims)} {opcode}({operands}){attributes}")
         return Value(self, name, kind, tuple(dims))
 
     def parameter(self, number: int, kind: str, dims: Sequence[int]) -> "Value":
@@ -96,8 +96,8 @@ class Value:
 
     def _with(self, opcode: str, other: "Value | float") -> "Value":
         other = self.like(other)
-        one = self if self.dims == other.dims else self.spread(other.dims, ())
-        return self.text.add(opcode, self.kind, other.dims, f"{one.name}, {other.name}")
+        left = self if self.dims == other.dims else self.spread(other.dims, ())
+        return self.text.add(opcode, self.kind, other.dims, f"{left.name}, {other.name}")
 
     def __add__(self, other: "Value | float") -> "Value":
         return self._with("add", other)
@@ -149,9 +149,9 @@ class Value:
 
     def chosen(self, yes: "Value | float", no: "Value | float", like: "Value") -> "Value":
         """Return, of a value of truth, one array's elements or else the other's."""
-        one, other = like.like(yes), like.like(no)
-        given = f"{self.name}, {one.name}, {other.name}"
-        return self.text.add("select", like.kind, like.dims, given)
+        if_true, if_false = like.like(yes), like.like(no)
+        operands = f"{self.name}, {if_true.name}, {if_false.name}"
+        return self.text.add("select", like.kind, like.dims, operands)
 
     def converted(self, kind: str) -> "Value":
         """Return the value in another element type."""
@@ -169,8 +169,8 @@ class Value:
         """Return the value repeated to a shape, of which its dimensions are those in `along`."""
         if tuple(dims) == self.dims and tuple(along) == tuple(range(self.rank)):
             return self
-        said = f"dimensions={{{','.join(map(str, along))}}}"
-        return self.text.add("broadcast", self.kind, dims, self.name, said)
+        attributes = f"dimensions={{{','.join(map(str, along))}}}"
+        return self.text.add("broadcast", self.kind, dims, self.name, attributes)
 
     def shaped(self, dims: Sequence[int]) -> "Value":
         """Return the value in another shape."""
@@ -183,8 +183,8 @@ class Value:
         if list(order) == list(range(self.rank)):
             return self
         dims = [self.dims[d] for d in order]
-        said = f"dimensions={{{','.join(map(str, order))}}}"
-        return self.text.add("transpose", self.kind, dims, self.name, said)
+        attributes = f"dimensions={{{','.join(map(str, order))}}}"
+        return self.text.add("transpose", self.kind, dims, self.name, attributes)
 
     def sliced(self, dimension: int, start: int, stop: int) -> "Value":
         """Return a stretch along one dimension."""
@@ -193,8 +193,8 @@ class Value:
         ranges = [(0, n) for n in self.dims]
         ranges[dimension] = (start, stop)
         dims = [b - a for a, b in ranges]
-        said = "slice={" + ", ".join(f"[{a}:{b}]" for a, b in ranges) + "}"
-        return self.text.add("slice", self.kind, dims, self.name, said)
+        attributes = "slice={" + ", ".join(f"[{a}:{b}]" for a, b in ranges) + "}"
+        return self.text.add("slice", self.kind, dims, self.name, attributes)
 
     def padded(self, low: Sequence[int], high: Sequence[int], inner: Sequence[int],
                value: float = 0.0) -> "Value":  # fmt: skip
@@ -204,31 +204,33 @@ class Value:
             for a, b, n, i in zip(low, high, self.dims, inner, strict=True)
         ]
         nothing = self.text.number(self.kind, value)
-        said = "x".join(f"{a}_{b}_{i}" for a, b, i in zip(low, high, inner, strict=True))
-        given = f"{self.name}, {nothing.name}"
-        return self.text.add("pad", self.kind, dims, given, f"padding={said}")
+        padding = "x".join(f"{a}_{b}_{i}" for a, b, i in zip(low, high, inner, strict=True))
+        operands = f"{self.name}, {nothing.name}"
+        return self.text.add("pad", self.kind, dims, operands, f"padding={padding}")
 
-    def joined(self, others: Sequence["Value"], dimension: int) -> "Value":
+    def joined(self, more: Sequence["Value"], dimension: int) -> "Value":
         """Return the value followed by others along a dimension."""
-        if not others:
+        if not more:
             return self
-        whole = [self, *others]
+        parts = [self, *more]
         dims = list(self.dims)
-        dims[dimension] = sum(part.dims[dimension] for part in whole)
-        names = ", ".join(part.name for part in whole)
+        dims[dimension] = sum(part.dims[dimension] for part in parts)
+        names = ", ".join(part.name for part in parts)
         return self.text.add("concatenate", self.kind, dims, names, f"dimensions={{{dimension}}}")
 
     # -- combining ---------------------------------------------------------------------------------
 
     def reduced(self, opcode: str, dimensions: Sequence[int], start: float = 0.0) -> "Value":
         """Return the value combined over some dimensions."""
-        kept = [n for d, n in enumerate(self.dims) if d not in dimensions]
+        kept_sizes = [n for d, n in enumerate(self.dims) if d not in dimensions]
         begin = self.text.number(self.kind, start)
-        said = (
+        attributes = (
             f"dimensions={{{','.join(map(str, sorted(dimensions)))}}}, "
             f"to_apply={self.text.reducer(opcode, self.kind)}"
         )
-        return self.text.add("reduce", self.kind, kept, f"{self.name}, {begin.name}", said)
+        return self.text.add(
+            "reduce", self.kind, kept_sizes, f"{self.name}, {begin.name}", attributes
+        )
 
     def product(self, other: "Value") -> "Value":
         """Return the product of two matrices."""
@@ -240,16 +242,16 @@ class Value:
         sides = ((self, contracting[0], batch[0]), (other, contracting[1], batch[1]))
         free = [
             n
-            for operand, over, each in sides
+            for operand, over, batched in sides
             for d, n in enumerate(operand.dims)
-            if d not in (*over, *each)
+            if d not in (*over, *batched)
         ]
         dims = [self.dims[d] for d in batch[0]] + free
-        said = [
-            f"{side}_{what}_dims={{{','.join(map(str, at))}}}"
-            for what, pair in (("batch", batch), ("contracting", contracting))
+        attributes = [
+            f"{side}_{role}_dims={{{','.join(map(str, at))}}}"
+            for role, pair in (("batch", batch), ("contracting", contracting))
             for side, at in zip(("lhs", "rhs"), pair, strict=True)
-            if at or what == "contracting"
+            if at or role == "contracting"
         ]
-        given = f"{self.name}, {other.name}"
-        return self.text.add("dot", kind or self.kind, dims, given, ", ".join(said))
+        operands = f"{self.name}, {other.name}"
+        return self.text.add("dot", kind or self.kind, dims, operands, ", ".join(attributes))
