@@ -171,15 +171,20 @@ class _GraphReader:
         else:
             (self.operands if kind == OPERAND else self.control)[target].append((number, source))
 
-    def _check_numbers(self, node: Hashable, numbered: list[tuple[int, Any]], what: str) -> None:
+    def _check_numbers(
+        self, node: Hashable, numbered: list[tuple[int, Any]], edge_kind: str
+    ) -> None:
         """Sort what edges number; report where they do not say 0, 1, 2… each once."""
         numbered.sort(key=lambda edge: edge[0])
         numbers = [int(number) for number, _ in numbered]
         if numbers != list(range(len(numbered))):
-            said = ", ".join(map(str, numbers[:_MOST_SHOWN]))
+            numbers_text = ", ".join(map(str, numbers[:_MOST_SHOWN]))
             wanted = "0" if len(numbered) == 1 else f"0 to {len(numbered) - 1}, each once"
             self._report(
-                node, "E0182", f"its edges of kind {what!r} have the numbers {said}", wanted
+                node,
+                "E0182",
+                f"its edges of kind {edge_kind!r} have the numbers {numbers_text}",
+                wanted,
             )
 
     # ---- order ----------------------------------------------------------------------------------
@@ -309,8 +314,8 @@ class _GraphReader:
                 )  # fmt: skip
             elif key != CONTROL_KEY:  # an empty list of computations may be written
                 yield part
-        for key, said in names.items():
-            yield f"{key}={said}"
+        for key, callee in names.items():
+            yield f"{key}={callee}"
 
     def _names(self, node: Hashable) -> dict[str, str]:
         """Return, by attribute, the text of the names that edges to a node say."""
@@ -377,6 +382,6 @@ def _at_slots(text: str) -> Iterator[str]:
                 yield between
             yield token[0]
             start = token.end()
-    rest = text[start:].strip(", ")
-    if rest:
-        yield rest
+    remaining = text[start:].strip(", ")
+    if remaining:
+        yield remaining

@@ -57,14 +57,16 @@ def _fill(graph: "nx.MultiDiGraph[str]", module: Module) -> None:
     roots = {c.name: ids[c.name][c.root] for c in module.computations}
     number = 0
     for computation in module.computations:
-        own = ids[computation.name]
+        node_ids = ids[computation.name]
         for position, instruction in enumerate(computation.instructions):
             if instruction.attributes not in texts:
                 texts[instruction.attributes] = _text(printer, instruction.attributes)
             text = texts[instruction.attributes].text
-            graph.add_node(own[position], **_node(printer, computation, instruction, number, text))
+            graph.add_node(
+                node_ids[position], **_node(printer, computation, instruction, number, text)
+            )
             number += 1
-        graph.nodes[own[computation.root]].update(_root(computation))
+        graph.nodes[node_ids[computation.root]].update(_root(computation))
     for computation in module.computations:
         graph.add_edges_from(_edges(computation, ids[computation.name], roots, texts))
 
@@ -111,14 +113,17 @@ def _root(computation: Computation) -> dict[str, str | bool]:
 
 
 def _edges(
-    computation: Computation, own: list[str], roots: dict[str, str], texts: dict[Attributes, _Text]
+    computation: Computation,
+    node_ids: list[str],
+    roots: dict[str, str],
+    texts: dict[Attributes, _Text],
 ) -> Iterator[Edge]:
-    for user, instruction in zip(own, computation.instructions, strict=True):
+    for user, instruction in zip(node_ids, computation.instructions, strict=True):
         for number, operand in enumerate(instruction.operands):
-            yield own[operand], user, {"kind": OPERAND, "number": number}
+            yield node_ids[operand], user, {"kind": OPERAND, "number": number}
         if not instruction.attributes:
             continue
         for number, name in enumerate(control_predecessors(instruction)):
-            yield own[computation.position[name]], user, {"kind": CONTROL, "number": number}
+            yield node_ids[computation.position[name]], user, {"kind": CONTROL, "number": number}
         for key, number, name in texts[instruction.attributes].calls:
             yield roots[name], user, {"kind": CALL, "attribute": key, "number": number}

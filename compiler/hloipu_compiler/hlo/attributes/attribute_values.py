@@ -179,8 +179,8 @@ def _read_window(text: str) -> Value | None:
             return None
         key, value = match.groups()
         if key not in _WINDOW_KEYS or key in parts:
-            what = "twice in" if key in parts else "no part of"
-            raise TextFault("E0123", f"{key}= is {what} a window", expected=K.WINDOW.value)
+            fault = "twice in" if key in parts else "no part of"
+            raise TextFault("E0123", f"{key}= is {fault} a window", expected=K.WINDOW.value)
         if (key == "pad") != bool(_pads(value)):
             raise TextFault("E0123", f"{key}={value} cannot be read", expected=K.WINDOW.value)
         parts[key] = value.split("x")

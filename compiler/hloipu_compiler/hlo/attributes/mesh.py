@@ -179,11 +179,11 @@ def take_axis(cursor: Cursor, mesh: Mesh) -> AxisRef:
     pre_size = cursor.integer()
     cursor.expect(")")
     size = cursor.integer()
-    whole = mesh.axis_sizes[axis]
-    if pre_size < 1 or size < 2 or size >= whole or whole % (pre_size * size):
+    axis_size = mesh.axis_sizes[axis]
+    if pre_size < 1 or size < 2 or size >= axis_size or axis_size % (pre_size * size):
         raise TextFault(
             cursor.code,
-            f"no part of size {size} after {pre_size} divides an axis of {whole}",
+            f"no part of size {size} after {pre_size} divides an axis of {axis_size}",
             start,
         )
     return AxisRef(axis, pre_size, size)
@@ -193,12 +193,12 @@ def check_disjoint(
     cursor: Cursor, start: int, mesh: Mesh, lists: Sequence[tuple[AxisRef, ...]]
 ) -> None:
     """Check that no part of an axis is used twice, in one list or in several."""
-    taken: dict[int, list[tuple[int, int]]] = {}
+    used_by_axis: dict[int, list[tuple[int, int]]] = {}
     for axis in (axis for axes in lists for axis in axes):
         low, high = axis.pre_size, axis.pre_size * axis.extent(mesh)
-        for other_low, other_high in taken.setdefault(axis.axis, []):
+        for other_low, other_high in used_by_axis.setdefault(axis.axis, []):
             nested = max(low, other_low) % min(high, other_high) == 0
             if (low < other_high and other_low < high) or not nested:
                 name = mesh.axis_names[axis.axis]
                 raise TextFault(cursor.code, f"axis `{name}` is used twice", start)
-        taken[axis.axis].append((low, high))
+        used_by_axis[axis.axis].append((low, high))

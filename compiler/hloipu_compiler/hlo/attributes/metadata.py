@@ -94,16 +94,16 @@ def read_metadata(text: str) -> OpMetadata:
 def take_metadata(cursor: Cursor) -> OpMetadata:
     """Read one `{key=value …}` at the cursor; commas between the pairs may be left out."""
     values: dict[str, str | int | tuple[int, ...]] = {}
-    seen: set[str] = set()
+    keys: set[str] = set()
     cursor.expect("{")
     if not cursor.at("}"):
         while True:
             cursor.take(",")
             start = cursor.start
             key = cursor.key()
-            if key in seen:
+            if key in keys:
                 raise TextFault(_CODE, f"`{key}` is said twice", start)
-            seen.add(key)
+            keys.add(key)
             _take_value(cursor, key, start, values)
             if cursor.at("}"):
                 break

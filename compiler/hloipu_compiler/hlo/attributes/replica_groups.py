@@ -169,16 +169,16 @@ def _places_by_group(mesh: Mesh, axes: tuple[AxisRef, ...]) -> list[int]:
     for axis in axes:
         parts.setdefault(axis.axis, []).append(axis)
     outer: list[tuple[int, int]] = []
-    for number, (whole, below) in enumerate(zip(mesh.axis_sizes, strides, strict=True)):
+    for number, (axis_size, below) in enumerate(zip(mesh.axis_sizes, strides, strict=True)):
         done = 1
         for part in sorted(parts.get(number, ()), key=lambda a: a.pre_size):
-            outer.append((part.pre_size // done, below * (whole // part.pre_size)))
+            outer.append((part.pre_size // done, below * (axis_size // part.pre_size)))
             done = part.pre_size * part.extent(mesh)
-        outer.append((whole // done, below))
+        outer.append((axis_size // done, below))
     inner = []
     for axis in axes:
-        rest = mesh.axis_sizes[axis.axis] // (axis.pre_size * axis.extent(mesh))
-        inner.append((axis.extent(mesh), strides[axis.axis] * rest))
+        stride_after = mesh.axis_sizes[axis.axis] // (axis.pre_size * axis.extent(mesh))
+        inner.append((axis.extent(mesh), strides[axis.axis] * stride_after))
     places = [0]
     for size, stride in outer + inner:
         if size > 1:

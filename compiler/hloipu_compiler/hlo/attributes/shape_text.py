@@ -12,14 +12,7 @@ from math import prod
 from hloipu_compiler.hlo.syntax import grammar
 from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits, check_limit
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
-from hloipu_compiler.ir.shapes import (
-    UNBOUNDED,
-    ArrayShape,
-    BufferShape,
-    Layout,
-    Shape,
-    TupleShape,
-)
+from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, BufferShape, Layout, Shape, TupleShape
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
 _ARRAY = r"([a-z]\w*)\[([0-9<=?,]*+)\](?>(?:\{([0-9,]*+)(?::([^{}]*+))?\})?)"

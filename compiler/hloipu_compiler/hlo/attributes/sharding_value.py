@@ -92,16 +92,16 @@ class Sharding:
         return f"{{{' '.join(filter(None, self._parts()))}}}"
 
     def _parts(self) -> list[str]:
-        what = self.kind.value
+        kind = self.kind.value
         if self.kind is ShardingKind.MAXIMAL:
-            what = f"maximal device={self.device}"
+            kind = f"maximal device={self.device}"
         elif self.kind is ShardingKind.TILED:
             tiles = ",".join(map(str, self.tile_dimensions))
             order = self.devices.order_text()
-            what = f"devices=[{tiles}]{'' if self.devices.listed else '<='}{order}"
+            kind = f"devices=[{tiles}]{'' if self.devices.listed else '<='}{order}"
         types = ", ".join(s.value for s in self.subgroups)
         return [
-            what,
+            kind,
             "last_tile_dim_replicate" if self.last_tile_dim_replicate else "",
             f"last_tile_dims={{{types}}}" if types else "",
             self.shard_group,

@@ -70,10 +70,10 @@ class StackTables:
         Ends quietly where the table points nowhere or in a circle.
         """
         lines: list[SourceLine] = []
-        seen: set[int] = set()
+        visited: set[int] = set()
         at = stack_frame_id
-        while 0 < at <= len(self.stack_frames) and at not in seen and len(lines) < most:
-            seen.add(at)
+        while 0 < at <= len(self.stack_frames) and at not in visited and len(lines) < most:
+            visited.add(at)
             frame = self.stack_frames[at - 1]
             if 0 < frame.file_location_id <= len(self.file_locations):
                 lines.append(self._line(self.file_locations[frame.file_location_id - 1]))

@@ -70,8 +70,8 @@ class Cursor:
 
     def fault(self, message: str = "", *, expected: str = "", hint: str = "") -> TextFault:
         """Return a fault at the token at hand; without a message it says what was found."""
-        what = f"found `{self.text}`" if self.text else "the value ends too early"
-        return TextFault(self.code, message or what, self.start, expected=expected, hint=hint)
+        default = f"found `{self.text}`" if self.text else "the value ends too early"
+        return TextFault(self.code, message or default, self.start, expected=expected, hint=hint)
 
     def at(self, mark: str) -> bool:
         """Whether the token at hand is this mark."""

@@ -82,19 +82,19 @@ def from_walk(walk: ArrayWalk) -> Array:
         words = np.zeros(count, np.int64)
         words[: len(walk.elements)] = [int(e) for e in walk.elements if isinstance(e, int)]
         storage = np.dtype(element_type.storage)
-        kept = words != 0 if element_type.kind is Kind.PREDICATE else words.astype(storage)
-        return _shaped(kept, shape)
+        elements = words != 0 if element_type.kind is Kind.PREDICATE else words.astype(storage)
+        return _shaped(elements, shape)
     if not element_type.is_complex:
         numbers = [e for e in walk.elements if not isinstance(e, tuple)]
         return _shaped(_floats(numbers, count, element_type), shape)
     pairs = [e for e in walk.elements if isinstance(e, tuple)]
     part = _component_type(element_type)
-    whole = np.zeros(count, element_type.storage)
-    whole.real = _floats([real for real, _ in pairs], count, part)
+    complex_elements = np.zeros(count, element_type.storage)
+    complex_elements.real = _floats([real for real, _ in pairs], count, part)
     # XLA writes the real part's nan over the imaginary part.
     imaginary = [re if isinstance(re, Nan) else float(im) for re, im in pairs]
-    whole.imag = _floats(imaginary, count, part)
-    return _shaped(whole, shape)
+    complex_elements.imag = _floats(imaginary, count, part)
+    return _shaped(complex_elements, shape)
 
 
 def _component_type(element_type: ElementType) -> ElementType:
@@ -103,8 +103,8 @@ def _component_type(element_type: ElementType) -> ElementType:
 
 def _floats(elements: Sequence[Number], count: int, element_type: ElementType) -> Array:
     # What is not written is zero bits, which in f8e8m0fnu are no zero.
-    rest = 2.0**-127 if element_type.name == "f8e8m0fnu" else 0.0
-    doubles = np.full(count, rest)
+    fill = 2.0**-127 if element_type.name == "f8e8m0fnu" else 0.0
+    doubles = np.full(count, fill)
     doubles[: len(elements)] = [float(e) for e in elements]
     rounded = np.array(round_array(doubles, element_type))
     payload_bits = PAYLOAD_BITS.get(element_type.name)

@@ -91,17 +91,19 @@ def _floats(flat: NDArray[np.generic], element_type: ElementType) -> list[str]:
 def _shortest_single(values: list[float]) -> list[str]:
     texts = [f"{v:.6g}" for v in values]
     with np.errstate(over="ignore"):
-        read = np.array(texts, dtype=np.float64).astype(np.float32)
-    for i in np.flatnonzero(read != np.array(values, dtype=np.float32)).tolist():
+        parsed = np.array(texts, dtype=np.float64).astype(np.float32)
+    for i in np.flatnonzero(parsed != np.array(values, dtype=np.float32)).tolist():
         texts[i] = f"{values[i]:.9g}"
     return texts
 
 
-def _nan_text(one: NDArray[np.generic], element_type: ElementType) -> str:
+def _nan_text(element: NDArray[np.generic], element_type: ElementType) -> str:
     """Return `nan`, with its sign, and with its payload where that is not the plain one."""
-    bits, mantissa = (one.view(np.uint64), 52) if one.itemsize == 8 else (one.view(np.uint32), 23)
+    bits, mantissa = (
+        (element.view(np.uint64), 52) if element.itemsize == 8 else (element.view(np.uint32), 23)
+    )
     word = int(bits[0])
-    sign = "-" if word >> (8 * one.itemsize - 1) else ""
+    sign = "-" if word >> (8 * element.itemsize - 1) else ""
     payload_bits = PAYLOAD_BITS.get(element_type.name)
     if payload_bits is None:
         return f"{sign}nan"

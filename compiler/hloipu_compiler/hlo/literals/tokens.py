@@ -111,11 +111,11 @@ class LiteralTokens:
         """Whether the token at hand is this punctuation mark."""
         return self.kind is Token.PUNCTUATION and self.text == mark
 
-    def expect(self, mark: str, what: str) -> None:
+    def expect(self, mark: str, where: str) -> None:
         """Step over a punctuation mark; TextFault where another token stands."""
         if not self.is_mark(mark):
             raise TextFault(
-                "E0140", f"found {self.shown()} {what}", self.start, expected=f"`{mark}`"
+                "E0140", f"found {self.shown()} {where}", self.start, expected=f"`{mark}`"
             )
         self.advance()
 

@@ -74,7 +74,7 @@ def sugared(
     if root is None:
         return None
     opcode = root.opcode + instruction.opcode.removeprefix("async")
-    own = {k: v for k, v in instruction.attributes.items() if k != "calls"}
+    remaining = {k: v for k, v in instruction.attributes.items() if k != "calls"}
     if instruction is not start:
-        return opcode, Attributes(own)
-    return opcode, Attributes({**root.attributes, **own}, root.attributes.called)
+        return opcode, Attributes(remaining)
+    return opcode, Attributes({**root.attributes, **remaining}, root.attributes.called)

@@ -33,12 +33,12 @@ _DEFAULTS: dict[str, frozenset[Value]] = {
 
 def canonical_attributes(attributes: Attributes) -> Attributes:
     """Return the attributes sorted by name, without those that say their default."""
-    kept = {
+    stated = {
         key: value
         for key, value in sorted(attributes.items())
         if value not in _DEFAULTS.get(key, ())
     }
-    return Attributes(kept, attributes.called)
+    return Attributes(stated, attributes.called)
 
 
 def canonical_module(module: Module) -> Module:
@@ -54,13 +54,16 @@ def canonical_module(module: Module) -> Module:
 
 
 def _renamed(computation: Computation, names: dict[str, str], first: int) -> Computation:
-    own = {
+    instruction_names = {
         op.name: f"{'p' if op.parameter_number >= 0 else 'v'}{first + i}"
         for i, op in enumerate(computation.instructions)
     }
     memo: dict[Attributes, Attributes] = {}
     instructions = tuple(
-        op._replace(name=own[op.name], attributes=_remembered(op, names, own, memo))
+        op._replace(
+            name=instruction_names[op.name],
+            attributes=_remembered(op, names, instruction_names, memo),
+        )
         for op in computation.instructions
     )
     return Computation(
@@ -71,7 +74,7 @@ def _renamed(computation: Computation, names: dict[str, str], first: int) -> Com
 def _remembered(
     instruction: Instruction,
     names: dict[str, str],
-    own: dict[str, str],
+    instruction_names: dict[str, str],
     memo: dict[Attributes, Attributes],
 ) -> Attributes:
     attributes = instruction.attributes
@@ -79,12 +82,17 @@ def _remembered(
         return attributes
     known = memo.get(attributes)
     if known is None:
-        known = memo[attributes] = _with_names(attributes, INSTRUCTION_KINDS, names, own)
+        known = memo[attributes] = _with_names(
+            attributes, INSTRUCTION_KINDS, names, instruction_names
+        )
     return known
 
 
 def _with_names(
-    attributes: Attributes, kinds: dict[str, K], names: dict[str, str], own: dict[str, str]
+    attributes: Attributes,
+    kinds: dict[str, K],
+    names: dict[str, str],
+    instruction_names: dict[str, str],
 ) -> Attributes:
     """Return the attributes with computations and instructions under their new names."""
     values: dict[str, Value] = {}
@@ -95,7 +103,7 @@ def _with_names(
         elif kind is K.COMPUTATIONS and isinstance(value, tuple):
             values[key] = tuple(names.get(str(v), str(v)) for v in value)
         elif kind is K.INSTRUCTIONS and isinstance(value, tuple):
-            values[key] = tuple(own.get(str(v), str(v)) for v in value)
+            values[key] = tuple(instruction_names.get(str(v), str(v)) for v in value)
         else:
             values[key] = value
     return Attributes(values, tuple(names.get(c, c) for c in attributes.called))

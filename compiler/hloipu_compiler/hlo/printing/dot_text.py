@@ -50,8 +50,8 @@ def dot_computation(computation: Computation, *, most_nodes: int = MOST_NODES) -
 
 def dot_quoted(text: str) -> str:
     """Return text as a DOT string; line ends become DOT's own."""
-    kept = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-    return '"' + kept.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    printable = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return '"' + printable.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
 
 
 def _opening(name: str) -> list[str]:

@@ -46,8 +46,8 @@ def add_async(
     problem = _mismatch(builder, statement, start)
     if problem:
         return _refuse(builder, statement, problem)
-    kept = {k: v for k, v in statement.prepared.attributes.items() if k not in ASYNC_KEYS}
-    modern = _prepared("async-update" if opcode.endswith("-update") else "async-done", kept)
+    remaining = {k: v for k, v in statement.prepared.attributes.items() if k not in ASYNC_KEYS}
+    modern = _prepared("async-update" if opcode.endswith("-update") else "async-done", remaining)
     return builder.add(statement, shape, operands, prepared=modern)
 
 
@@ -94,18 +94,18 @@ def _add_start(
     wrapped = wrapped_opcode(statement.prepared.opcode)
     attributes = statement.prepared.attributes
     outer: dict[str, Value] = {k: v for k, v in attributes.items() if k in ASYNC_KEYS}
-    own = Attributes(
+    op_attributes = Attributes(
         {k: v for k, v in statement.prepared.attributes.items() if k not in ASYNC_KEYS},
         statement.prepared.attributes.called,
     )
     thread = outer.get("async_execution_thread", "main")
     inner_shapes = [builder.instructions[i].shape for i in operands]
     op = OPS[wrapped]
-    missing = sorted(op.required - own.keys())
+    missing = sorted(op.required - op_attributes.keys())
     most = _ANY if op.most_operands is None else op.most_operands
     if missing or not op.fewest_operands <= len(operands) <= most:
-        what = f"needs {missing[0]}=" if missing else f"does not take {len(operands)} operands"
-        return _refuse(builder, statement, f"{wrapped} {what}")
+        fault = f"needs {missing[0]}=" if missing else f"does not take {len(operands)} operands"
+        return _refuse(builder, statement, f"{wrapped} {fault}")
     module = builder.module
     instructions = [
         Instruction(
@@ -117,7 +117,8 @@ def _add_start(
     instructions.append(
         Instruction(
             module.unique_name("async_op"), wrapped, shape.elements[1],
-            tuple(range(len(operands))), own, statement.metadata, statement.backend_config,
+            tuple(range(len(operands))), op_attributes,
+            statement.metadata, statement.backend_config,
             start=statement.start, end=statement.end,
         )
     )  # fmt: skip

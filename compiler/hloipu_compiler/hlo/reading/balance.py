@@ -94,8 +94,8 @@ def _balanced_end(kind: str, limits: Limits, text: str, at: int, *, inside: bool
             if depth == 0:
                 return step.start() if inside else step.end()
         elif token in ("'", '"', "/*"):
-            what = "comment" if token == "/*" else "string"
-            raise TextFault("E0102", f"this {what} is never closed", step.start())
+            opened = "comment" if token == "/*" else "string"
+            raise TextFault("E0102", f"this {opened} is never closed", step.start())
     opener = text[at]
     closer = "}" if opener == "{" else ")"
     raise TextFault("E0103", f"this {opener} is never closed", at, expected=f"a matching {closer}")

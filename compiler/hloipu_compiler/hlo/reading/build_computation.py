@@ -12,10 +12,7 @@ from hloipu_compiler.hlo.reading.special_forms import add_special
 from hloipu_compiler.hlo.reading.statements import Form, Prepared, Statement
 from hloipu_compiler.hlo.syntax.lexer import Piece
 from hloipu_compiler.hlo.syntax.limits import check_limit
-from hloipu_compiler.hlo.syntax.records import (
-    Stretch,
-    SyntaxStatement,
-)
+from hloipu_compiler.hlo.syntax.records import Stretch, SyntaxStatement
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.graph import Computation, Instruction
@@ -122,8 +119,8 @@ class ComputationBuilder:
                 shape = memo.get(text) or read(text)
             except TextFault:
                 break
-            own = self.instructions[position].shape
-            if shape is not own and not compatible(shape, own):
+            actual = self.instructions[position].shape
+            if shape is not actual and not compatible(shape, actual):
                 break
             positions.append(position)
             end = match.end()
@@ -231,8 +228,8 @@ class ComputationBuilder:
         if number < 0:
             self.module.report(where, "E0165", f"{text} is no parameter number", expected="0, 1, …")
         elif number in self._parameters:
-            other = self.instructions[self._parameters[number]].name
-            message = f"parameter number {number} is taken by {other}"
+            owner = self.instructions[self._parameters[number]].name
+            message = f"parameter number {number} is taken by {owner}"
             self.module.report(where, "E0166", message)
         else:
             self._parameters[number] = position

@@ -67,8 +67,8 @@ class GrammarComputationBuilder(ComputationBuilder):
         elif inside is not None and shape is not None:
             literal = self._literal(inside.text, shape, inside)
         elif prepared.opcode in ("parameter", "constant"):
-            what = "its number" if prepared.opcode == "parameter" else "its value"
-            module.report(opcode_at, "E0133", f"{prepared.opcode} needs {what} in parentheses")
+            needed = "its number" if prepared.opcode == "parameter" else "its value"
+            module.report(opcode_at, "E0133", f"{prepared.opcode} needs {needed} in parentheses")
         if len(module.faults) > before:
             return FAILED
         if shape is None:
@@ -184,9 +184,9 @@ class GrammarComputationBuilder(ComputationBuilder):
             position = self._element(position, index.text, Stretch(index.start, index.end))
             if position == FAILED:
                 return FAILED
-        own = self.instructions[position].shape
-        if declared is not None and not compatible(declared, own):
-            message = f"the operand is declared {declared}, but {operand.name} is {own}"
+        actual = self.instructions[position].shape
+        if declared is not None and not compatible(declared, actual):
+            message = f"the operand is declared {declared}, but {operand.name} is {actual}"
             module.report(operand.shape, "E0134", message)
             return FAILED
         return position

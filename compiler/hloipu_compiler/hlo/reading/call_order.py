@@ -20,12 +20,12 @@ def check_call_order(module: "ModuleBuilder") -> None:
     order = {name: i for i, name in enumerate(computations)}
     forward: list[str] = []
     for i, computation in enumerate(computations.values()):
-        seen: set[int] = set()
+        checked_ids: set[int] = set()
         for instruction in computation.instructions:
             attributes: Attributes = instruction.attributes
-            if not attributes.called or id(attributes) in seen:
+            if not attributes.called or id(attributes) in checked_ids:
                 continue
-            seen.add(id(attributes))
+            checked_ids.add(id(attributes))
             for name in attributes.called:
                 if name not in order:
                     _report_missing(module, name, instruction.start, instruction.end)

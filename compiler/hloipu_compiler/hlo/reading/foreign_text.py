@@ -58,9 +58,9 @@ def respelled(text: str) -> str:
     return _CALL.sub(lambda call: call.group()[: -len(call["said"])] + _line(call["said"]), text)
 
 
-def _line(said: str) -> str:
-    said = _GROUPS.sub(lambda match: f"replica-groups={{{match[1]} group_size{match[2]}}}", said)
-    said = _KEY.sub(
-        lambda match: match[0].capitalize() if match[0] in _OF_OTHERS else match[0], said
+def _line(line: str) -> str:
+    line = _GROUPS.sub(lambda match: f"replica-groups={{{match[1]} group_size{match[2]}}}", line)
+    line = _KEY.sub(
+        lambda match: match[0].capitalize() if match[0] in _OF_OTHERS else match[0], line
     )
-    return _LIST.sub(lambda match: match[0].replace(", ", "x0").replace(",", "x"), said)
+    return _LIST.sub(lambda match: match[0].replace(", ", "x0").replace(",", "x"), line)

@@ -138,17 +138,17 @@ class LineReader:
         append = statements.append
         for line in iter(LINE.scanner(text, at).match, None):  # type: ignore[attr-defined]
             (
-                root, name, shape_text, opcode, inside, attributes, metadata, other, config, _,
+                root, name, shape_text, opcode, inside, attributes, metadata, short, config, _,
             ) = line.groups("")  # fmt: skip
             shape = shapes.get(shape_text)
             known = prepared.get((opcode, attributes))
-            if shape is None or known is None or other:
+            if shape is None or known is None or short:
                 try:
                     shape = shape or self._reader.shapes.read(shape_text)
                     known = known or self._prepare(opcode, attributes)
-                    if other:
-                        check_metadata(other)
-                        metadata = other
+                    if short:
+                        check_metadata(short)
+                        metadata = short
                 except (TextFault, TextLimitError):
                     break
                 if known.faults:

@@ -118,8 +118,8 @@ def _conditional(_b: "ComputationBuilder", statement: Statement, shapes: tuple[S
     attributes = statement.prepared.attributes
     pair = {"true_computation", "false_computation"}
     needed = pair if kind == "pred" else {"branch_computations"}
-    given = (pair | {"branch_computations"}) & set(attributes)
-    if given != needed:
+    stated = (pair | {"branch_computations"}) & set(attributes)
+    if stated != needed:
         wanted = " and ".join(f"{key}=" for key in sorted(needed, reverse=True))
         return f"a conditional that chooses by {kind} needs {wanted} and no other branches"
     if len(attributes.called) != len(shapes) - 1:

@@ -15,11 +15,7 @@ from hloipu_compiler.hlo.attributes.shape_text import ShapeReader
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.hlo.syntax.records import SyntaxStatement
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
-from hloipu_compiler.ir.attribute_kinds import (
-    COMPUTATION_KINDS,
-    INSTRUCTION_KINDS,
-    AttributeKind,
-)
+from hloipu_compiler.ir.attribute_kinds import COMPUTATION_KINDS, INSTRUCTION_KINDS, AttributeKind
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, Value
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import COMMON_ATTRIBUTES, LEGACY, OPS, Op
@@ -289,10 +285,10 @@ def modern_attributes(opcode: str, pairs: PAIRS) -> tuple[str, PAIRS]:
     opcode = _OPCODES.get(opcode, opcode)
     if not any(key in _OLD_KEYS for key, _ in pairs):
         return opcode, pairs
-    kept = []
+    modern = []
     for key, value in pairs:
         if key == "is_cross_program_prefetch":
-            kept += [("cross_program_prefetch_index", "0")] if value == "true" else []
+            modern += [("cross_program_prefetch_index", "0")] if value == "true" else []
         elif key not in _DROPPED:
-            kept.append((_RENAMED.get(key, key), value))
-    return opcode, tuple(kept)
+            modern.append((_RENAMED.get(key, key), value))
+    return opcode, tuple(modern)

@@ -83,11 +83,11 @@ def check_limit(limits: Limits, name: str, found: int, offset: int | None = None
     allowed: int = getattr(limits, name)
     if found <= allowed:
         return
-    code, what, unit = _CODES[name]
+    code, subject, unit = _CODES[name]
     shown = f"{found:,}" if found < 10**21 else "more than 10**21"
     error = TextLimitError(
         code,
-        f"{what}: at least {shown} {unit}, {allowed:,} are allowed",
+        f"{subject}: at least {shown} {unit}, {allowed:,} are allowed",
         limit=name,
         allowed=allowed,
         found=found,

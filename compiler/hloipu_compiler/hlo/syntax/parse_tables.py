@@ -58,17 +58,17 @@ class ParseTable(NamedTuple):
 @lru_cache(maxsize=1)
 def _tables() -> Mapping[str, Any]:
     grammar = GRAMMAR.read_bytes()
-    kept: Mapping[str, Any] = json.loads(TABLES.read_bytes())
-    if kept["crc32"] == crc32(grammar):
-        return kept
+    stored: Mapping[str, Any] = json.loads(TABLES.read_bytes())
+    if stored["crc32"] == crc32(grammar):
+        return stored
     return made_tables(grammar)
 
 
 @lru_cache(maxsize=2)
 def parse_table(name: str) -> ParseTable:
     """Return one of the two tables, `text` or `values`."""
-    states, rules, *others = _tables()[name]
-    return ParseTable(states, [Rule(*rule) for rule in rules], *others)
+    states, rules, *start_end_terminals = _tables()[name]
+    return ParseTable(states, [Rule(*rule) for rule in rules], *start_end_terminals)
 
 
 def made_tables(grammar: bytes) -> dict[str, Any]:
@@ -99,16 +99,16 @@ def _made(grammar: str, starts: list[str]) -> ParseTable:
         filtered = maybe_create_child_filter(
             rule.expansion, options.keep_all_tokens, False, options.empty_indices
         )
-        kept = [(n, False, 0) for n in range(length)]
+        kept_children = [(n, False, 0) for n in range(length)]
         nones = 0
         if filtered is not None:
-            kept = [
+            kept_children = [
                 (child[0], child[1], child[2] if len(child) > 2 else 0)
                 for child in filtered.args[0]
             ]
             nones = filtered.args[1] if len(filtered.args) > 1 else 0
         rule_records.append(
-            Rule(rule.origin.name, length, rule.alias or rule.origin.name, kept, nones)
+            Rule(rule.origin.name, length, rule.alias or rule.origin.name, kept_children, nones)
         )
     terminals = sorted(
         parser.terminals,

@@ -129,11 +129,16 @@ class SyntaxActions:
     def module(self, children: list[Any]) -> SyntaxText:
         """Gather header, tables and computations."""
         attributes = tuple(c for c in children if isinstance(c, SyntaxAttribute))
-        rest = children[2 + len(attributes) :]
+        tables_and_computations = children[2 + len(attributes) :]
         tables = None
-        if isinstance(rest[0], Piece) and rest[0].type == "STACK_TABLES":
-            tables, *rest = rest
-        return SyntaxText(bare(children[1].text), attributes, tables, tuple(rest))
+        if (
+            isinstance(tables_and_computations[0], Piece)
+            and tables_and_computations[0].type == "STACK_TABLES"
+        ):
+            tables, *tables_and_computations = tables_and_computations
+        return SyntaxText(
+            bare(children[1].text), attributes, tables, tuple(tables_and_computations)
+        )
 
     def headerless(self, children: list[Any]) -> SyntaxText:
         """Gather computations that stand alone."""
@@ -159,9 +164,9 @@ class SyntaxActions:
         first = children[0]
         is_entry = first.type == "ENTRY"
         name = children[1] if is_entry else first
-        rest = children[2:] if is_entry else children[1:]
-        signature = rest.pop(0) if isinstance(rest[0], Stretch) else None
-        body, closing, *thread = rest
+        remaining = children[2:] if is_entry else children[1:]
+        signature = remaining.pop(0) if isinstance(remaining[0], Stretch) else None
+        body, closing, *thread = remaining
         return SyntaxComputation(
             bare(name.text),
             _stretch(name, name),
