@@ -20,22 +20,22 @@ def check_aliasing(site: Site, result: Shape | None = None) -> None:
     written = site.attributes.get(_NAME)
     if not isinstance(written, tuple):
         return
-    whole = site.declared if result is None else result
+    result_shape = site.declared if result is None else result
     for alias in written:
-        if isinstance(alias, Alias) and whole is not None:
-            _check_alias(site, alias, whole)
+        if isinstance(alias, Alias) and result_shape is not None:
+            _check_alias(site, alias, result_shape)
 
 
-def _check_alias(site: Site, alias: Alias, whole: Shape) -> None:
+def _check_alias(site: Site, alias: Alias, result_shape: Shape) -> None:
     inside = 0 <= alias.parameter < len(site.operands)
     source = subshape(site.operands[alias.parameter], alias.parameter_index) if inside else None
-    target = subshape(whole, alias.output_index)
+    target = subshape(result_shape, alias.output_index)
     if source is None or target is None:
         raise ShapeFault(
             faults.ALIASING,
             f"alias of result {list(alias.output_index)} with operand {alias.parameter} "
             f"{list(alias.parameter_index)}, which does not exist",
-            expected=f"indices within {whole} and {len(site.operands)} operands",
+            expected=f"indices within {result_shape} and {len(site.operands)} operands",
             attribute=_NAME,
         )
     if not compatible(_contents(source), _contents(target)):

@@ -88,8 +88,8 @@ def async_start(site: Site) -> Shape:
         )
     program = site.callee("calls")
     _check_wrapped(shape, program)
-    whole = TupleShape((TupleShape(program.parameters), program.result, *shape.elements[2:]))
-    check_aliasing(site, whole)
+    full_shape = TupleShape((TupleShape(program.parameters), program.result, *shape.elements[2:]))
+    check_aliasing(site, full_shape)
     return shape
 
 

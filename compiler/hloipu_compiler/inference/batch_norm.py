@@ -7,12 +7,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.elementwise import check_kind
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_at, make_array, same_sizes, sizes_agree
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operand,
-    check_range,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operand, check_range
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.element_types import Kind
 

@@ -163,11 +163,11 @@ def _check_constraints(site: Site, constraints: tuple[object, ...]) -> None:
             expected=f"{len(site.operands)}",
             attribute="operand_layout_constraints",
         )
-    for number, (wanted, given) in enumerate(zip(shapes, site.operands, strict=True)):
-        if not compatible(wanted, given):
+    for number, (wanted, actual) in enumerate(zip(shapes, site.operands, strict=True)):
+        if not compatible(wanted, actual):
             raise ShapeFault(
                 faults.SIZE_MISMATCH,
-                f"operand {number} is {given}, its layout constraint {wanted}",
+                f"operand {number} is {actual}, its layout constraint {wanted}",
                 expected=f"{wanted}",
                 operand=number,
                 attribute="operand_layout_constraints",

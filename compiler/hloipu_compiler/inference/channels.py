@@ -44,14 +44,14 @@ def infeed(site: Site) -> Shape:
 
 def outfeed(site: Site) -> Shape:
     """Return a token; `outfeed_shape` is the operand's shape with its layout."""
-    said = site.attributes.get("outfeed_shape")
-    if isinstance(said, ArrayShape | TupleShape | BufferShape) and not compatible(
-        said, site.operands[0]
+    stated_shape = site.attributes.get("outfeed_shape")
+    if isinstance(stated_shape, ArrayShape | TupleShape | BufferShape) and not compatible(
+        stated_shape, site.operands[0]
     ):
         raise ShapeFault(
             faults.SIZE_MISMATCH,
             f"outfeed of {site.operands[0]}",
-            expected=f"{said}, as in outfeed_shape",
+            expected=f"{stated_shape}, as in outfeed_shape",
             operand=0,
             attribute="outfeed_shape",
         )

@@ -60,9 +60,9 @@ def gathered_shapes(site: Site, result: Shape) -> list[Shape]:
     """Return the gathered shape of each operand, given the declared result."""
     operands = array_operands(site)
     along = one_dimension(site, operands[0].rank)
-    whole = _first_result(site, result, len(operands), along).dimensions[along]
-    part = operands[0].dimensions[along]
-    shards = _shard_count(site, whole, part)
+    gathered_size = _first_result(site, result, len(operands), along).dimensions[along]
+    shard_size = operands[0].dimensions[along]
+    shards = _shard_count(site, gathered_size, shard_size)
     shapes: list[Shape] = []
     for operand in operands:
         check_range(site, "dimensions", (along,), operand.rank)
@@ -111,20 +111,20 @@ def _first_result(site: Site, result: Shape, count: int, along: int) -> ArraySha
     return first
 
 
-def _shard_count(site: Site, whole: int, part: int) -> int:
-    if UNBOUNDED in (whole, part):
+def _shard_count(site: Site, gathered_size: int, shard_size: int) -> int:
+    if UNBOUNDED in (gathered_size, shard_size):
         return max(group_size(site), 1)
-    count = -(-whole // part) if part else int(whole == 0)
+    count = -(-gathered_size // shard_size) if shard_size else int(gathered_size == 0)
     known = group_size(site)
-    if count < 1 or (known != 1 and part and count != known):
+    if count < 1 or (known != 1 and shard_size and count != known):
         raise ShapeFault(
             faults.GROUP_SIZE,
-            f"{site.opcode} of groups of {known} between sizes {part} and {whole}",
-            expected=f"{part} times {known} is {part * known}",
+            f"{site.opcode} of groups of {known} between sizes {shard_size} and {gathered_size}",
+            expected=f"{shard_size} times {known} is {shard_size * known}",
             attribute="replica_groups",
             hint="the sharded size times the group size is the whole size",
         )
-    return count if part else max(known, 1)
+    return count if shard_size else max(known, 1)
 
 
 def _with_size(shape: ArrayShape, dimension: int, size: int, dynamic: bool) -> ArrayShape:
@@ -181,10 +181,7 @@ def _array_all_to_all(site: Site, count: int) -> Shape:
         for flag, n in zip(operand.dynamic or (), operand.dimensions, strict=False)
     ):
         raise ShapeFault(
-            faults.DYNAMIC_SIZE,
-            f"all-to-all of {operand}",
-            expected="static sizes",
-            operand=0,
+            faults.DYNAMIC_SIZE, f"all-to-all of {operand}", expected="static sizes", operand=0
         )
     return operand
 

@@ -117,10 +117,7 @@ def bitcast(site: Site) -> Shape:
             )
     elif any(isinstance(s, ArrayShape) and not s.element_type.is_array for s in pair):
         raise ShapeFault(
-            faults.OPERAND_KIND,
-            f"bitcast of {operand} to {declared}",
-            expected="arrays",
-            operand=0,
+            faults.OPERAND_KIND, f"bitcast of {operand} to {declared}", expected="arrays", operand=0
         )
     return declared
 

@@ -11,12 +11,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.dots import preferred_type
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_flags, make_array
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operand,
-    is_array,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operand, is_array
 from hloipu_compiler.inference.windows import window_fault, window_sizes
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -111,9 +106,9 @@ def _check_groups(
             expected="both at least 1, and one of them 1",
             attribute="feature_group_count",
         )
-    batch, given = left.dimensions[inputs.first], left.dimensions[inputs.second]
-    taken, outputs = right.dimensions[kernel.first], right.dimensions[kernel.second]
-    taken *= _block_size(site)
+    batch, features_in = left.dimensions[inputs.first], left.dimensions[inputs.second]
+    kernel_in, outputs = right.dimensions[kernel.first], right.dimensions[kernel.second]
+    kernel_in *= _block_size(site)
     name = "batch_group_count" if batches > 1 else "feature_group_count"
     if outputs % features or outputs % batches or batch % batches:
         raise ShapeFault(
@@ -122,11 +117,12 @@ def _check_groups(
             expected="a number that divides them",
             attribute=name,
         )
-    if given % features or given // features != taken:
+    if features_in % features or features_in // features != kernel_in:
         raise ShapeFault(
             faults.SIZE_MISMATCH,
-            f"{given} input features of {left} in {features} groups, {taken} in kernel {right}",
-            expected=f"{given / features:g} input features in the kernel",
+            f"{features_in} input features of {left} in {features} groups, {kernel_in} in kernel "
+            f"{right}",
+            expected=f"{features_in / features:g} input features in the kernel",
             operand=1,
         )
     return batch // batches

@@ -10,13 +10,7 @@ from typing import NamedTuple
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_at, make_array, sizes_agree, wider_type
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operand,
-    array_operands,
-    check_range,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands, check_range
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType
 
@@ -41,12 +35,12 @@ def dot(site: Site) -> Shape:
 
 def dot_numbers(site: Site, left: ArrayShape, right: ArrayShape) -> DotNumbers:
     """Return the checked dimension numbers: in range, each once, in pairs of agreeing sizes."""
-    read = site.attributes.integers
+    integers = site.attributes.integers
     numbers = DotNumbers(
-        read("lhs_batch_dims"),
-        read("lhs_contracting_dims"),
-        read("rhs_batch_dims"),
-        read("rhs_contracting_dims"),
+        integers("lhs_batch_dims"),
+        integers("lhs_contracting_dims"),
+        integers("rhs_batch_dims"),
+        integers("rhs_contracting_dims"),
     )
     _check_side(site, "lhs", left, numbers.left_batch, numbers.left_contracting)
     _check_side(site, "rhs", right, numbers.right_batch, numbers.right_contracting)
@@ -123,8 +117,8 @@ def _contracted(
     return make_array(preferred_type(site, left, right), sizes, flags)
 
 
-def _free(shape: ArrayShape, taken: tuple[int, ...]) -> list[int]:
-    hidden = set(taken)
+def _free(shape: ArrayShape, used_dims: tuple[int, ...]) -> list[int]:
+    hidden = set(used_dims)
     return [d for d in range(shape.rank) if d not in hidden]
 
 
@@ -227,8 +221,8 @@ def _group_dimensions(
     named = site.attributes.integers("rhs_group_dims")
     check_range(site, "rhs_group_dims", named, right.rank)
     free = ragged not in numbers.left_batch and ragged not in numbers.left_contracting
-    taken = {*numbers.right_batch, *numbers.right_contracting}
-    if len(named) != int(free) or taken.intersection(named):
+    used_dims = {*numbers.right_batch, *numbers.right_contracting}
+    if len(named) != int(free) or used_dims.intersection(named):
         raise ShapeFault(
             faults.DIMENSION_COUNT,
             f"ragged-dot names {len(named)} group dimensions of the right operand",

@@ -7,13 +7,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.movement import check_same_elements
 from hloipu_compiler.inference.relations import dynamic_flags, with_dynamic
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operand,
-    declared_array,
-    one_dimension,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operand, declared_array, one_dimension
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_runtime.element_types import S32
 

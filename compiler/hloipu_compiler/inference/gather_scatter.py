@@ -37,14 +37,14 @@ def gather(site: Site) -> Shape:
     slices = _numbers(site, "slice_sizes")
     _check_slices(site, operand, slices, hidden, len(offsets))
     vector = site.attributes.integer("index_vector_dim")
-    kept = iter([d for d in range(operand.rank) if d not in hidden])
+    slice_dims = iter([d for d in range(operand.rank) if d not in hidden])
     batch = iter([d for d in range(len(index_sizes)) if d != vector])
     operand_flags, offset_set = dynamic_flags(operand), set(offsets)
     sizes: list[int] = []
     flags: list[bool] = []
     for place in range(len(offsets) + len(index_sizes) - 1):
         if place in offset_set:
-            d = next(kept)
+            d = next(slice_dims)
             sizes.append(slices[d])
             flags.append(operand_flags[d] and slices[d] == operand.dimensions[d])
         else:
@@ -153,9 +153,13 @@ def _check_slices(
             expected=f"{operand.rank} sizes",
             attribute="slice_sizes",
         )
-    for d, (size, whole) in enumerate(zip(slices, operand.dimensions, strict=True)):
-        most = 1 if d in hidden and (whole == UNBOUNDED or whole > 1) else whole
-        if whole == UNBOUNDED and d not in hidden:
+    for d, (size, dimension_size) in enumerate(zip(slices, operand.dimensions, strict=True)):
+        most = (
+            1
+            if d in hidden and (dimension_size == UNBOUNDED or dimension_size > 1)
+            else dimension_size
+        )
+        if dimension_size == UNBOUNDED and d not in hidden:
             continue
         if not 0 <= size <= most:
             raise ShapeFault(
@@ -235,15 +239,15 @@ def _check_update_sizes(
         *site.attributes.integers("inserted_window_dims"),
         *site.attributes.integers("input_batching_dims"),
     }
-    kept = iter([d for d in range(target.rank) if d not in hidden])
+    window_dims = iter([d for d in range(target.rank) if d not in hidden])
     batch = iter([d for d in range(len(index_sizes)) if d != vector])
     for place, size in enumerate(update.dimensions):
         if place in window:
-            whole = target.dimensions[next(kept)]
-            fits, wanted = size <= whole, f"at most {whole}"
+            target_size = target.dimensions[next(window_dims)]
+            fits, wanted = size <= target_size, f"at most {target_size}"
         else:
-            whole = index_sizes[next(batch)]
-            fits, wanted = sizes_agree(size, whole), f"{whole}, as in the indices"
+            target_size = index_sizes[next(batch)]
+            fits, wanted = sizes_agree(size, target_size), f"{target_size}, as in the indices"
         if not fits:
             raise ShapeFault(
                 faults.SIZE_MISMATCH,

@@ -29,22 +29,22 @@ def dynamic_slice(site: Site) -> Shape:
             attribute="dynamic_slice_sizes",
         )
     flags = []
-    for d, (size, whole) in enumerate(zip(sizes, operand.dimensions, strict=True)):
-        if size < 0 or (whole != UNBOUNDED and size > whole):
+    for d, (size, dimension_size) in enumerate(zip(sizes, operand.dimensions, strict=True)):
+        if size < 0 or (dimension_size != UNBOUNDED and size > dimension_size):
             raise ShapeFault(
                 faults.OUT_OF_BOUNDS,
                 f"a slice of {size} in dimension {d} of {operand}",
-                expected=f"0 to {whole}",
+                expected=f"0 to {dimension_size}",
                 attribute="dynamic_slice_sizes",
             )
-        flags.append(size > 1 and size == whole and dynamic_at(operand, d))
+        flags.append(size > 1 and size == dimension_size and dynamic_at(operand, d))
     return make_array(operand.element_type, sizes, flags)
 
 
 def dynamic_update_slice(site: Site) -> Shape:
     """Return the shape of the array or buffer that is updated; the update fits into it."""
-    whole = site.operands[0]
-    target = whole.contents if isinstance(whole, BufferShape) else array_operand(site, 0)
+    updated = site.operands[0]
+    target = updated.contents if isinstance(updated, BufferShape) else array_operand(site, 0)
     update = array_operand(site, 1)
     _check_starts(site, 2, target.rank)
     if not same_type(target.element_type, update.element_type):
@@ -69,8 +69,8 @@ def dynamic_update_slice(site: Site) -> Shape:
                 expected=f"at most {size}",
                 operand=1,
             )
-    if update.dynamic is None or isinstance(whole, BufferShape):
-        return whole
+    if update.dynamic is None or isinstance(updated, BufferShape):
+        return updated
     return _with_updated_flags(target, update)
 
 
@@ -112,9 +112,4 @@ def _index_fault(site: Site, number: int, problem: str, expected: str) -> ShapeF
     )
 
 
-RULES.add(
-    {
-        "dynamic-slice": dynamic_slice,
-        "dynamic-update-slice": dynamic_update_slice,
-    }
-)
+RULES.add({"dynamic-slice": dynamic_slice, "dynamic-update-slice": dynamic_update_slice})

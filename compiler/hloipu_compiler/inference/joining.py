@@ -7,12 +7,7 @@ Source: openxla/xla `xla/service/shape_inference.cc`. A size is written here as 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import make_array, same_type, sizes_agree, wider_type
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operands,
-    one_dimension,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operands, one_dimension
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape
 
 Measure = tuple[int | None, int | None]
@@ -74,13 +69,13 @@ def _joined(shapes: list[ArrayShape], dimension: int) -> Measure:
     total: Measure = (0, None)
     for shape in shapes:
         size, bound = _measure(shape, dimension)
-        whole = None if total[0] is None or size is None else total[0] + size
+        total_size = None if total[0] is None or size is None else total[0] + size
         limit = None
         if total[1] is not None or bound is not None:
             left = total[0] if total[1] is None else total[1]
             right = size if bound is None else bound
             limit = None if left is None or right is None else left + right
-        total = (whole, limit)
+        total = (total_size, limit)
     return total
 
 

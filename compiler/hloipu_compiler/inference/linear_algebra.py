@@ -155,10 +155,4 @@ def triangular_solve(site: Site) -> Shape:
     return sides
 
 
-RULES.add(
-    {
-        "fft": fft,
-        "cholesky": cholesky,
-        "triangular-solve": triangular_solve,
-    }
-)
+RULES.add({"fft": fft, "cholesky": cholesky, "triangular-solve": triangular_solve})

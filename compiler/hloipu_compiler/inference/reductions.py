@@ -31,11 +31,11 @@ def reduce(site: Site) -> Shape:
             expected="n inputs and n initial values",
         )
     inputs = array_operands(site, 0, count)
-    for number, other in enumerate(inputs):
-        if other is not inputs[0] and not same_sizes(inputs[0], other):
+    for number, input_shape in enumerate(inputs):
+        if input_shape is not inputs[0] and not same_sizes(inputs[0], input_shape):
             raise ShapeFault(
                 faults.SIZE_MISMATCH,
-                f"reduce of {inputs[0]} and {other}",
+                f"reduce of {inputs[0]} and {input_shape}",
                 expected=f"the sizes of {inputs[0]}",
                 operand=number,
             )
@@ -47,9 +47,9 @@ def reduce(site: Site) -> Shape:
     element_types = check_reducer(site, "to_apply", program, types, site.operands[count:])
     check_exact_types(site, "to_apply", program)
     reduced = set(gone)
-    kept = [d for d in range(first.rank) if d not in reduced]
-    sizes = [first.dimensions[d] for d in kept]
-    flags = [dynamic_at(first, d) for d in kept] if first.dynamic else ()
+    remaining_dims = [d for d in range(first.rank) if d not in reduced]
+    sizes = [first.dimensions[d] for d in remaining_dims]
+    flags = [dynamic_at(first, d) for d in remaining_dims] if first.dynamic else ()
     results = tuple(make_array(element_type, sizes, flags) for element_type in element_types)
     return TupleShape(results) if isinstance(program.result, TupleShape) else results[0]
 

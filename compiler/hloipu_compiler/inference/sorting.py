@@ -7,13 +7,7 @@ from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.reducers import scalar_parameter
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_sizes, with_type
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operand,
-    array_operands,
-    check_range,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands, check_range
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED, S32
 

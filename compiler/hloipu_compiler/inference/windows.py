@@ -13,12 +13,7 @@ from hloipu_compiler.inference.relations import (
     make_array,
     same_sizes,
 )
-from hloipu_compiler.inference.site import (
-    RULES,
-    Site,
-    array_operand,
-    array_operands,
-)
+from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands
 from hloipu_compiler.ir.attributes import Window
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED
@@ -86,11 +81,11 @@ def reduce_window(site: Site) -> Shape:
             expected="a result shape before the opcode",
         )
     inputs, inits = array_operands(site, 0, count), site.operands[count:]
-    for number, other in enumerate(inputs):
-        if not same_sizes(inputs[0], other):
+    for number, input_shape in enumerate(inputs):
+        if not same_sizes(inputs[0], input_shape):
             raise ShapeFault(
                 faults.SIZE_MISMATCH,
-                f"reduce-window of {inputs[0]} and {other}",
+                f"reduce-window of {inputs[0]} and {input_shape}",
                 expected=f"the sizes of {inputs[0]}",
                 operand=number,
             )
@@ -139,9 +134,4 @@ def select_and_scatter(site: Site) -> Shape:
     return operand
 
 
-RULES.add(
-    {
-        "reduce-window": reduce_window,
-        "select-and-scatter": select_and_scatter,
-    }
-)
+RULES.add({"reduce-window": reduce_window, "select-and-scatter": select_and_scatter})
