@@ -63,13 +63,13 @@ def equal_blocks(
 
 def constant_key(computation: Computation, at: int) -> Hashable:
     """Return what a value made of a constant number is, the same for equal ones; None: none is."""
-    x = computation.instructions[at]
-    if x.opcode not in _CHEAP:
+    op = computation.instructions[at]
+    if op.opcode not in _CHEAP:
         return None
-    if x.opcode == "constant" and isinstance(x.shape, ArrayShape) and x.shape.rank:
+    if op.opcode == "constant" and isinstance(op.shape, ArrayShape) and op.shape.rank:
         return None
-    operands = tuple(constant_key(computation, i) for i in x.operands)
-    return None if None in operands else (x.opcode, x.shape, _compared(x), x.literal, operands)
+    operands = tuple(constant_key(computation, i) for i in op.operands)
+    return None if None in operands else (op.opcode, op.shape, _compared(op), op.literal, operands)
 
 
 class _Stretch(NamedTuple):
@@ -112,14 +112,14 @@ class _Text:
         for which, computation in enumerate(computations):
             number_of: dict[int, int] = {}
             keys = _keys(computation, which, weight)
-            shared = _shared(computation, keys, lambda x: 0 <= weight(x) < least_block)
+            shared = _shared(computation, keys, lambda op: 0 <= weight(op) < least_block)
             for at, key in keys.items():
                 if at in shared:
                     continue
-                x = computation.instructions[at]
-                weighs = 0 if key == (which, at) else weight(x)
+                op = computation.instructions[at]
+                weighs = 0 if key == (which, at) else weight(op)
                 number = number_of[at] = len(letters)
-                back += [number - number_of.get(i, number) for i in x.operands]
+                back += [number - number_of.get(i, number) for i in op.operands]
                 operands.append(len(back))
                 letters.append(numbers.setdefault(key, len(numbers)))
                 weights.append(weighs)
@@ -187,8 +187,8 @@ class _Text:
             self.is_taken[start : start + choice.length] = True
         at = np.arange(len(self.is_taken))
         self.total_free = np.concatenate([[0], np.where(self.is_taken, 0, self.weights).cumsum()])
-        taken = np.where(self.is_taken, at, len(at))
-        self.free = np.minimum.accumulate(taken[::-1])[::-1] - at
+        taken_positions = np.where(self.is_taken, at, len(at))
+        self.free = np.minimum.accumulate(taken_positions[::-1])[::-1] - at
 
     def _bound(self, order: Sequence[int], stretch: _Stretch) -> int:
         """Return what blocks in a stretch save at most.
@@ -204,7 +204,7 @@ class _Text:
     def _weight(self, start: int, length: int) -> int:
         return int(self.total[start + length] - self.total[start])
 
-    def _choice(self, starts: Numbers, whole: int) -> _Choice:
+    def _choice(self, starts: Numbers, longest: int) -> _Choice:
         """Return the blocks of a stretch that save most.
 
         Blocks that weigh too little save nothing. They get their borders when their turn comes,
@@ -212,18 +212,18 @@ class _Text:
         """
         free = self.free[starts]
         shorter = np.concatenate([free, np.diff(starts)])
-        lengths = {*np.unique(shorter[(shorter > 0) & (shorter < whole)]).tolist(), whole}
+        lengths = {*np.unique(shorter[(shorter > 0) & (shorter < longest)]).tolist(), longest}
         best = _Choice(0, (), 0)
         for length in sorted(lengths, reverse=True)[:_MOST_LENGTHS]:
-            here = _apart(starts[free >= length].tolist(), length)
+            starts_apart = _apart(starts[free >= length].tolist(), length)
             code = self._weight(int(starts[0]), length)
-            if code >= self.least_block and (len(here) - 1) * code > best.saved:
-                agreeing = self._agreeing(here, length)
+            if code >= self.least_block and (len(starts_apart) - 1) * code > best.saved:
+                agreeing = self._agreeing(starts_apart, length)
                 saved = (len(agreeing) - 1) * code
                 best = max(best, _Choice(saved, agreeing, length))
-        if best.length < whole:
-            shifted = self.total[int(starts[0]) : int(starts[0]) + whole + 1]
-            code = int((shifted[best.length :] - shifted[: whole + 1 - best.length]).max())
+        if best.length < longest:
+            shifted = self.total[int(starts[0]) : int(starts[0]) + longest + 1]
+            code = int((shifted[best.length :] - shifted[: longest + 1 - best.length]).max())
             best = best._replace(saved=max(0, len(best.starts) - 1) * code)
         return best._replace(has_borders=False)
 
@@ -231,19 +231,19 @@ class _Text:
         """Return most blocks whose operands from within are the same within each."""
         groups: dict[bytes, list[int]] = {}
         for start in starts:
-            read = slice(self.operands[start], self.operands[start + length])
-            back = self.back[read]
-            links = np.where(back <= self.reader[read] - start, back, 0)
+            operand_range = slice(self.operands[start], self.operands[start + length])
+            back = self.back[operand_range]
+            links = np.where(back <= self.reader[operand_range] - start, back, 0)
             groups.setdefault(links.tobytes(), []).append(start)
         largest: list[int] = max(groups.values(), key=len, default=[])
         return tuple(largest)
 
-    def _placed(self, choice: _Choice, whole: int) -> _Choice:
+    def _placed(self, choice: _Choice, longest: int) -> _Choice:
         """Return blocks with their borders where least is alive for what the code between saves."""
         starts, length = choice.starts, choice.length
         times = len(starts) - 1
         at = np.array(starts)[:, None]
-        if length == whole:
+        if length == longest:
             places = at + np.arange(length + 1)
             cost = self.alive[places].mean(0) / _TILES
             code = times * (self.total[places[0]] - self.total[starts[0]])
@@ -252,9 +252,11 @@ class _Text:
             last = first + 1 + int((code - cost)[first + 1 :].argmax())
             shorter = _Choice(int(code[last] - code[first]), (), last - first)
             return shorter._replace(starts=tuple(start + first for start in starts))
-        places = at + np.arange(whole - length + 1)
-        taken = np.concatenate(([0], np.cumsum(self.is_taken)))
-        shifts = np.flatnonzero((taken[places + length] == taken[places]).all(0)).tolist()
+        places = at + np.arange(longest - length + 1)
+        taken_before = np.concatenate(([0], np.cumsum(self.is_taken)))
+        shifts = np.flatnonzero(
+            (taken_before[places + length] == taken_before[places]).all(0)
+        ).tolist()
         alive = self.alive[at + np.array(shifts)].mean(0)
         for number in np.argsort(alive, kind="stable")[:_MOST_BEGINNINGS].tolist():
             moved = [start + shifts[number] for start in starts]
@@ -287,12 +289,12 @@ def _shared(
     makers: dict[Hashable, dict[Hashable, list[int]]] = {}
     """Of what is light and made of parameters: by letter and by what it reads."""
     for at, key in keys.items():
-        x = computation.instructions[at]
+        op = computation.instructions[at]
         # What is spread is handed to blocks, not what comes of it.
-        is_whole = x.opcode != "broadcast" and is_light(x)
-        if is_whole and all(i in value or i not in keys for i in x.operands):
-            read = tuple(value.get(i, constant_key(computation, i) or i) for i in x.operands)
-            same = makers.setdefault(key, {}).setdefault(read, [])
+        is_whole = op.opcode != "broadcast" and is_light(op)
+        if is_whole and all(i in value or i not in keys for i in op.operands):
+            sources = tuple(value.get(i, constant_key(computation, i) or i) for i in op.operands)
+            same = makers.setdefault(key, {}).setdefault(sources, [])
             same.append(at)
             value[at] = "first", same[0]
     shared: set[int] = set()
@@ -306,30 +308,35 @@ def _shared(
     return shared
 
 
-def _letter(computation: Computation, x: Instruction) -> Hashable:
-    operands = tuple(computation.instructions[i].shape for i in x.operands)
-    return x.opcode, x.shape, _compared(x), x.backend_config, x.literal, operands
+def _letter(computation: Computation, op: Instruction) -> Hashable:
+    operands = tuple(computation.instructions[i].shape for i in op.operands)
+    return (op.opcode, op.shape, _compared(op), op.backend_config, op.literal, operands)
 
 
-def _compared(x: Instruction) -> object:
-    rest = tuple((key, x.attributes[key]) for key in x.attributes if key not in _NOT_COMPARED)
-    return "channel_id" in x.attributes, rest  # with it, groups take in all partitions
+def _compared(op: Instruction) -> object:
+    compared_attributes = tuple(
+        (key, op.attributes[key]) for key in op.attributes if key not in _NOT_COMPARED
+    )
+    return (
+        "channel_id" in op.attributes,
+        compared_attributes,
+    )  # with it, groups take in all partitions
 
 
 def _apart(starts: Sequence[int], length: int) -> list[int]:
     """Return as many as there are of blocks that do not overlap."""
-    found: list[int] = []
+    kept_starts: list[int] = []
     for start in starts:
-        if not found or start >= found[-1] + length:
-            found.append(start)
-    return found
+        if not kept_starts or start >= kept_starts[-1] + length:
+            kept_starts.append(start)
+    return kept_starts
 
 
 def _stretches(letters: Numbers) -> tuple[list[int], list[_Stretch]]:
     """Return the suffix array, and the letters that come again and go no further on."""
     order = _suffix_array(letters)
     common = _common_lengths(letters, order)
-    found: list[_Stretch] = []
+    stretches: list[_Stretch] = []
     stack: list[tuple[int, int, int, int]] = []
     """Length, the first suffix that has it in common, and the lowest and highest place."""
     for row in range(1, len(order) + 1):
@@ -339,10 +346,10 @@ def _stretches(letters: Numbers) -> tuple[list[int], list[_Stretch]]:
             longer, first, lowest, highest = stack.pop()
             low, high = min(low, lowest), max(high, highest)
             if longer > length:
-                found.append(_Stretch(first, row, longer, low, high))
+                stretches.append(_Stretch(first, row, longer, low, high))
         if length:
             stack.append((length, first, low, high))
-    return order, found
+    return order, stretches
 
 
 def _suffix_array(letters: Numbers) -> list[int]:
@@ -380,9 +387,9 @@ def _common_lengths(letters: Numbers, order: Sequence[int]) -> list[int]:
         if not rank[start]:
             length = 0
             continue
-        other = order[rank[start] - 1]
-        last = count - max(start, other)
-        while length < last and text[start + length] == text[other + length]:
+        previous = order[rank[start] - 1]
+        last = count - max(start, previous)
+        while length < last and text[start + length] == text[previous + length]:
             length += 1
         common[rank[start]] = length
         length = max(0, length - 1)
@@ -393,8 +400,8 @@ def _alive_bytes_at(computation: Computation, positions: Sequence[int]) -> list[
     """Return the bytes computed before each of these positions that are read from there on."""
     number = {at: k for k, at in enumerate(positions)}
     last = [-1] * len(computation.instructions)
-    for at, x in enumerate(computation.instructions):
-        for i in x.operands:
+    for at, op in enumerate(computation.instructions):
+        for i in op.operands:
             last[i] = at
     change = [0] * (len(positions) + 1)
     for at in positions:

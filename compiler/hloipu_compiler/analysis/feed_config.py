@@ -31,9 +31,9 @@ def feed_name(config: str) -> str:
     return config_of_feed.name
 
 
-def queue_name(x: Instruction) -> str:
+def queue_name(op: Instruction) -> str:
     """Return the name of the queue that an infeed or an outfeed goes by: its own or its opcode."""
-    return feed_name(x.attributes.text(f"{x.opcode}_config")) or x.opcode
+    return feed_name(op.attributes.text(f"{op.opcode}_config")) or op.opcode
 
 
 def feed_config(config: str) -> FeedConfig:
@@ -105,9 +105,9 @@ def _varints(raw: bytes) -> list[int] | None:
     numbers = []
     at = 0
     while at < len(raw):
-        each = _varint(raw, at)
-        if each is None:
+        number_and_end = _varint(raw, at)
+        if number_and_end is None:
             return None
-        numbers.append(each[0])
-        at = each[1]
+        numbers.append(number_and_end[0])
+        at = number_and_end[1]
     return numbers

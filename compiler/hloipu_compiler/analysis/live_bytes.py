@@ -63,8 +63,8 @@ class Buffers(NamedTuple):
         total = largest = 0
         for reads, makes, extra, in_place in rows:
             if reads is not before:
-                read = [self.sizes[b] for b in reads]
-                total, largest, before = sum(read), max(read, default=0), reads
+                read_sizes = [self.sizes[b] for b in reads]
+                total, largest, before = sum(read_sizes), max(read_sizes, default=0), reads
             bytes_made = sum([self.sizes[b] for b in makes])
             spared = min(largest, bytes_made) if in_place else 0
             least = max(least, total + bytes_made - spared + extra)
@@ -75,14 +75,14 @@ def buffers_of(
     computation: Computation,
     bodies: Mapping[str, Computation],
     extra_of: Mapping[str, int],
-    taken: frozenset[int] = frozenset(),
+    taken_elements: frozenset[int] = frozenset(),
 ) -> Buffers:
     """Return the buffers of a computation.
 
     `bodies`: those of loops, by name; `extra_of`: bytes that running a computation takes besides
-    its parameters; `taken`: arrays of the result that are taken away as soon as they are there.
+    its parameters; `taken_elements`: arrays of the result that are taken away at once.
     """
-    return _Making(computation, bodies, extra_of).buffers(taken)
+    return _Making(computation, bodies, extra_of).buffers(taken_elements)
 
 
 class _Making:
@@ -100,41 +100,43 @@ class _Making:
         self.sizes: list[int] = []
         self.parts: list[Parts] = []
 
-    def buffers(self, taken: frozenset[int]) -> Buffers:
+    def buffers(self, taken_elements: frozenset[int]) -> Buffers:
         instructions = self.computation.instructions
         makes: list[tuple[int, ...]] = []
         reads: list[tuple[int, ...]] = []
-        given: list[int] = []
+        entry_buffers: list[int] = []
         read_by: dict[tuple[int, ...], tuple[int, ...]] = {}
         for instruction in instructions:
             first = len(self.sizes)
             self.parts.append(self._parts(instruction))
             new = tuple(range(first, len(self.sizes)))
             if instruction.parameter_number >= 0:
-                given += new
+                entry_buffers += new
                 new = ()
             makes.append(new)
             if instruction.opcode == "get-tuple-element":
                 # Of one element alone: taken late, it keeps none of the others until then.
                 reads.append(self.parts[-1][0])
                 continue
-            read = read_by.get(instruction.operands)
-            if read is None:
+            read_buffers = read_by.get(instruction.operands)
+            if read_buffers is None:
                 every = [b for i in instruction.operands for part in self.parts[i] for b in part]
-                read = read_by[instruction.operands] = tuple(dict.fromkeys(every))
-            reads.append(read)
+                read_buffers = read_by[instruction.operands] = tuple(dict.fromkeys(every))
+            reads.append(read_buffers)
         root = self.computation.root
         result = enumerate(self.parts[root])
-        kept = frozenset(b for number, part in result if number not in taken for b in part)
-        if taken:
-            reads[root] = tuple([b for b in reads[root] if b in kept])
+        result_buffers = frozenset(
+            b for number, part in result if number not in taken_elements for b in part
+        )
+        if taken_elements:
+            reads[root] = tuple([b for b in reads[root] if b in result_buffers])
         return Buffers(
             tuple(self.sizes),
             tuple(self.parts),
             tuple(makes),
             tuple(reads),
-            tuple(given),
-            kept,
+            tuple(entry_buffers),
+            result_buffers,
             tuple([self._extra(instruction) for instruction in instructions]),
             tuple([instruction.opcode in _IN_PLACE for instruction in instructions]),
         )
@@ -156,9 +158,9 @@ class _Making:
                 tuple(b for part in self.parts[i] for b in part) for i in instruction.operands
             )
         if opcode == "get-tuple-element":
-            whole = self.parts[instruction.operands[0]]
+            tuple_parts = self.parts[instruction.operands[0]]
             index = instruction.attributes.integer("index")
-            return (whole[index],) if index < len(whole) else whole
+            return (tuple_parts[index],) if index < len(tuple_parts) else tuple_parts
         if opcode in FORWARDING and instruction.operands:
             return self.parts[instruction.operands[0]]
         same = self._unchanged(instruction) if opcode == "while" else frozenset[int]()
@@ -203,10 +205,10 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
     # What is read together dies no sooner than its last reader is through.
     waiting: dict[int, int] = {}
     left = [0] * len(sizes)
-    for read in buffers.reads:
-        readers = waiting[id(read)] = waiting.get(id(read), 0) + 1
+    for read_buffers in buffers.reads:
+        readers = waiting[id(read_buffers)] = waiting.get(id(read_buffers), 0) + 1
         if readers == 1:
-            for b in read:
+            for b in read_buffers:
                 left[b] += 1
     for b in buffers.kept:
         left[b] += 1
@@ -214,10 +216,10 @@ def live_bytes(buffers: Buffers, order: Sequence[int]) -> list[int]:
     bytes_live = []
     for at in order:
         dying = largest = bytes_made = 0
-        read = buffers.reads[at]
-        waiting[id(read)] -= 1
-        if not waiting[id(read)]:
-            for b in read:
+        read_buffers = buffers.reads[at]
+        waiting[id(read_buffers)] -= 1
+        if not waiting[id(read_buffers)]:
+            for b in read_buffers:
                 left[b] -= 1
                 if not left[b]:
                     dying += sizes[b]

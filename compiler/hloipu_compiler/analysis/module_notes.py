@@ -69,5 +69,5 @@ def _is_put_on_host(instruction: Instruction) -> bool:
     )
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" + ("" if count == 1 else "s")
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -133,15 +133,15 @@ class OpCosts:
     def _count(self, instruction: Instruction, operands: tuple[Shape, ...]) -> OpCost:
         opcode = instruction.opcode
         size: Callable[[Shape], int] = self.bytes_of
-        written = size(instruction.shape)
+        written_bytes = size(instruction.shape)
         if opcode in _PARTLY_READ:
-            return OpCost(0, 0, written + sum(map(size, operands[1:])), written)
+            return OpCost(0, 0, written_bytes + sum(map(size, operands[1:])), written_bytes)
         if opcode == "dynamic-update-slice" and len(operands) > 1:
             return OpCost(0, 0, sum(map(size, operands[1:])), size(operands[1]))
-        read = sum(map(size, operands))
+        read_bytes = sum(map(size, operands))
         if opcode in ELEMENTWISE:
             count = element_count(instruction.shape)
             flops, hard = (0, count) if opcode in TRANSCENDENTAL else (count, 0)
-            return OpCost(flops, hard, read, written)
+            return OpCost(flops, hard, read_bytes, written_bytes)
         hard = self._hard_rules.of(instruction, operands) if opcode in _APPLIERS else 0
-        return OpCost(self._rules.of(instruction, operands), hard, read, written)
+        return OpCost(self._rules.of(instruction, operands), hard, read_bytes, written_bytes)

@@ -98,11 +98,11 @@ def _valid_taps(size: int, out_size: int, window: WindowDimension) -> int:
 
 def _hits(first: int, last: int, stride: int, offset: int, dilation: int) -> int:
     """How many n in first..last make n * stride + offset a multiple of `dilation`."""
-    whole, rest = divmod(last - first + 1, dilation)
-    hits = sum((n * stride + offset) % dilation == 0 for n in range(first, first + rest))
-    if whole:
+    full_periods, remainder = divmod(last - first + 1, dilation)
+    hits = sum((n * stride + offset) % dilation == 0 for n in range(first, first + remainder))
+    if full_periods:
         period = range(first, first + dilation)
-        hits += whole * sum((n * stride + offset) % dilation == 0 for n in period)
+        hits += full_periods * sum((n * stride + offset) % dilation == 0 for n in period)
     return hits
 
 
@@ -167,8 +167,8 @@ def _topk(rules: FlopRules, instruction: Instruction, operands: Operands) -> int
 
 def _fft(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     length = prod(instruction.attributes.integers("fft_length"))
-    whole = max(element_count(operands[0]), element_count(instruction.shape))
-    return ceil(5 * whole * log2(max(2, length)))
+    transform_elements = max(element_count(operands[0]), element_count(instruction.shape))
+    return ceil(5 * transform_elements * log2(max(2, length)))
 
 
 def _cholesky(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:

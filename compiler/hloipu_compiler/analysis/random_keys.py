@@ -94,14 +94,16 @@ class KeyWalk:
 
     def __post_init__(self) -> None:
         entry = self.module.entry
-        given, number = [], 0
+        parameter_masks, number = [], 0
         for position in entry.parameters:
             shapes = _leaves(entry.instructions[position].shape)
-            given.append(tuple(_born(shape, number + n) for n, shape in enumerate(shapes)))
+            parameter_masks.append(
+                tuple(_born(shape, number + n) for n, shape in enumerate(shapes))
+            )
             number += len(shapes)
         self.replica_bit = 1 << number
         self._drawing = _drawing_computations(self.module)
-        self.results = self._values(entry, given, ())
+        self.results = self._values(entry, parameter_masks, ())
 
     @property
     def draws(self) -> dict[Site, int]:
@@ -113,8 +115,8 @@ class KeyWalk:
             site: mask & (2 * self.replica_bit - 1)
             for site, mask in self._keys.items()
             if not any(
-                others & self._generators[site]
-                for other, others in self._keys.items()
+                other_generators & self._generators[site]
+                for other, other_generators in self._keys.items()
                 if other != site
             )
         }
@@ -128,20 +130,22 @@ class KeyWalk:
         entry = self.module.entry
         return [_joined(self._operands[entry.instructions[i].name]) for i in entry[call].operands]
 
-    def _values(self, computation: Computation, given: Sequence[Leaves], site: Site) -> Leaves:
+    def _values(self, computation: Computation, arguments: Sequence[Leaves], site: Site) -> Leaves:
         """Return what a computation's result depends on, from what its parameters do.
 
         `site`: what calls it.
         """
         of_site = site if computation.name in self._drawing else ()
-        key = computation.name, tuple(masks for leaves in given for masks in leaves), of_site
+        key = computation.name, tuple(masks for leaves in arguments for masks in leaves), of_site
         if key in self._known:
             return self._known[key]
         leaves_by_position: list[Leaves] = []
         for instruction in computation.instructions:
             operands = [leaves_by_position[i] for i in instruction.operands]
             leaves_by_position.append(
-                self._value(computation, instruction, given, operands, (*of_site, instruction.name))
+                self._value(
+                    computation, instruction, arguments, operands, (*of_site, instruction.name)
+                )
             )
         if not site:
             self._operands = {
@@ -155,21 +159,21 @@ class KeyWalk:
         self,
         computation: Computation,
         instruction: Instruction,
-        given: Sequence[Leaves],
+        arguments: Sequence[Leaves],
         operands: Sequence[Leaves],
         site: Site,
     ) -> Leaves:
         if instruction.parameter_number >= 0:
-            return given[instruction.parameter_number]
+            return arguments[instruction.parameter_number]
         match instruction.opcode:
             case "tuple":
                 return tuple(leaf for leaves in operands for leaf in leaves)
             case "get-tuple-element":
-                whole = computation.instructions[instruction.operands[0]].shape
-                if not isinstance(whole, TupleShape):
+                tuple_shape = computation.instructions[instruction.operands[0]].shape
+                if not isinstance(tuple_shape, TupleShape):
                     return operands[0]
                 index = instruction.attributes.integer("index")
-                first = sum(len(_leaves(each)) for each in whole.elements[:index])
+                first = sum(len(_leaves(element)) for element in tuple_shape.elements[:index])
                 return operands[0][first : first + len(_leaves(instruction.shape))]
             case "while":
                 return self._loop(computation, instruction, operands[0], site)
@@ -185,8 +189,8 @@ class KeyWalk:
             case opcode if opcode in _CALLS and len(instruction.attributes.called) == 1:
                 called = self.module.computation[instruction.attributes.called[0]]
                 return self._values(called, operands, site)
-        here = self._plain(computation, instruction, operands, site)
-        return (here,) * len(_leaves(instruction.shape))
+        masks = self._plain(computation, instruction, operands, site)
+        return (masks,) * len(_leaves(instruction.shape))
 
     def _loop(
         self, computation: Computation, instruction: Instruction, begun: Leaves, site: Site
@@ -305,11 +309,11 @@ def key_numbers(
         bit = 1 << number
         if walk.spoiled & bit or number in apart:
             continue
-        own = state.get(number)
-        others = [masks for n, masks in enumerate(walk.results) if n != own]
-        if own is not None and walk.results[own].added & bit:
+        own_result = state.get(number)
+        other_results = [masks for n, masks in enumerate(walk.results) if n != own_result]
+        if own_result is not None and walk.results[own_result].added & bit:
             continue
-        if not any(masks.bare & bit for masks in others):
+        if not any(masks.bare & bit for masks in other_results):
             keys.add(number)
     return frozenset(keys)
 
@@ -330,7 +334,7 @@ def _joined(values: Sequence[Masks]) -> Masks:
 def _leaves(shape: Shape) -> list[ArrayShape | None]:
     """Return the arrays of a shape; None for what is none."""
     if isinstance(shape, TupleShape):
-        return [leaf for each in shape.elements for leaf in _leaves(each)]
+        return [leaf for element in shape.elements for leaf in _leaves(element)]
     if isinstance(shape, ArrayShape):
         return [] if shape.element_type.name == "token" else [shape]
     return [None]

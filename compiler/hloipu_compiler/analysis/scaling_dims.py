@@ -67,7 +67,7 @@ def weights(module: Module, classes: Classes) -> frozenset[Cell]:
     The input side of a weight is such a one; a batch is kept by the products that go forward.
     """
     summed: set[Cell] = set()
-    kept: set[Cell] = set()
+    uncontracted: set[Cell] = set()
     entry = module.entry
     plain = _plain(entry)
     for instruction in entry.instructions:
@@ -81,8 +81,8 @@ def weights(module: Module, classes: Classes) -> frozenset[Cell]:
             for d in range(len(rule.operands[side])):
                 cell = classes.of_cell.get(Cell(entry.name, i, WHOLE, d))
                 if cell is not None:
-                    (summed if d in over else kept).add(cell)
-    return frozenset(summed - kept)
+                    (summed if d in over else uncontracted).add(cell)
+    return frozenset(summed - uncontracted)
 
 
 def _plain(computation: Computation) -> list[bool]:
@@ -121,10 +121,10 @@ class _Classing(Joined):
 
     def join_values(self, a: list[Value], b: list[Value]) -> None:
         """Join what two positions hold, tuples element by element."""
-        others = {value.element: value for value in b}
+        value_by_element = {value.element: value for value in b}
         for value in a:
-            if value.element in others:
-                self.join_equal(value, others[value.element])
+            if value.element in value_by_element:
+                self.join_equal(value, value_by_element[value.element])
 
     def visit(self, computation: Computation, position: int) -> None:
         """Join what one instruction makes equal."""
@@ -158,11 +158,11 @@ class _Classing(Joined):
         arrays = zip((*results, *operands), (*rule.results, *rule.operands), strict=True)
         for value, dimensions in arrays:
             for d, factors in enumerate(dimensions):
-                other, k = first.setdefault(factors[0], (value, d))
-                if other is not value and (
-                    value.sizes[d] == other.sizes[k] or rule.kind(factors[0]) in _SCALING
+                first_value, k = first.setdefault(factors[0], (value, d))
+                if first_value is not value and (
+                    value.sizes[d] == first_value.sizes[k] or rule.kind(factors[0]) in _SCALING
                 ):
-                    self.join(value, d, other, k)
+                    self.join(value, d, first_value, k)
 
     def _tuple(
         self, instruction: Instruction, results: list[Value], operands: list[list[Value]]
@@ -190,12 +190,12 @@ class _Classing(Joined):
         if instruction.opcode == "conditional":
             arguments = operands[1:]
         for number, inner in enumerate(called):
-            given = (
+            inner_arguments = (
                 arguments
                 if instruction.opcode in ("call", "fusion")
                 else arguments[number : number + 1]
             )
-            for place, values in zip(inner.parameters, given, strict=False):
+            for place, values in zip(inner.parameters, inner_arguments, strict=False):
                 self.join_values(self.values(inner, place), values)
             if instruction.opcode != "while" or inner.name == instruction.attributes.text("body"):
                 self.join_values(self.values(inner, inner.root), results)

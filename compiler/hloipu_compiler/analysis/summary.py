@@ -123,23 +123,16 @@ def _largest(
     sizes: dict[Shape, int] = {}
     for computation in _runs_somewhere(module, counted):
         # What a called computation takes as a parameter, its caller has made.
-        given = {"parameter"} if computation is not module.entry else set()
+        counted_in_caller = {"parameter"} if computation is not module.entry else set()
         for instruction in computation.instructions:
-            if instruction.opcode in _NOT_MADE or instruction.opcode in given:
+            if instruction.opcode in _NOT_MADE or instruction.opcode in counted_in_caller:
                 continue
             size = sizes.get(instruction.shape)
             if size is None:
                 size = sizes[instruction.shape] = byte_count(instruction.shape)
             sized.append((size, computation, instruction))
     return tuple(
-        TensorRow(
-            c.name,
-            op.name,
-            op.opcode,
-            op.shape,
-            size,
-            lines.line(op),
-        )
+        TensorRow(c.name, op.name, op.opcode, op.shape, size, lines.line(op))
         for size, c, op in nlargest(most, sized, key=lambda row: row[0])
     )
 

@@ -30,9 +30,9 @@ class Runs:
 
     def plus(self, times: "Runs", count: int) -> "Runs":
         """Return these runs and `count` more for each of `times`."""
-        whole = self.count + times.count * count
-        exact = self.exact and times.exact and whole <= MOST_COUNTED
-        return Runs(min(whole, MOST_COUNTED), exact)
+        total = self.count + times.count * count
+        exact = self.exact and times.exact and total <= MOST_COUNTED
+        return Runs(min(total, MOST_COUNTED), exact)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _rows(
     often: dict[str, Runs] = {}
     for computation in running:
         times = runs[computation.name]
-        here: dict[str, int] = {}
+        count_by_opcode: dict[str, int] = {}
         for instruction, cost in zip(
             computation.instructions, costs[computation.name], strict=True
         ):
@@ -115,8 +115,8 @@ def _rows(
             if row is None:
                 row = sums[opcode] = CostSum()
             row.add(cost, times.count, exact=times.exact and not is_opaque(instruction))
-            here[opcode] = here.get(opcode, 0) + 1
-        for opcode, count in here.items():
+            count_by_opcode[opcode] = count_by_opcode.get(opcode, 0) + 1
+        for opcode, count in count_by_opcode.items():
             often[opcode] = often.get(opcode, Runs(0)).plus(times, count)
     return [
         OpcodeTally(opcode, row.instructions, often[opcode], row.total, row.exact)
@@ -196,16 +196,16 @@ def _add(runs: dict[str, Runs], name: str, times: Runs, trips: int, exact: bool)
 
 
 def _trip_costs(
-    module: Module, order: tuple[Computation, ...], own: Mapping[str, list[OpCost]]
+    module: Module, order: tuple[Computation, ...], costs_by_computation: Mapping[str, list[OpCost]]
 ) -> dict[tuple[str, int], OpCost]:
     """Return the work of one trip of each while, by computation and position.
 
     Loops inside whose count data decides, and branches, count as none.
     """
-    whole: dict[str, OpCost] = {}
+    total_by_computation: dict[str, OpCost] = {}
     per_trip: dict[tuple[str, int], OpCost] = {}
     for computation in order:
-        sums = map(sum, zip(*own[computation.name], strict=True))
+        sums = map(sum, zip(*costs_by_computation[computation.name], strict=True))
         total = OpCost(*sums).times(1)
         for at, instruction in enumerate(computation.instructions):
             called = instruction.attributes.called
@@ -213,12 +213,12 @@ def _trip_costs(
                 continue
             inside = NO_COST
             for name in called:
-                inside = inside.plus(whole.get(name, NO_COST))
+                inside = inside.plus(total_by_computation.get(name, NO_COST))
             if instruction.opcode == "while":
                 per_trip[computation.name, at] = inside
                 inside = inside.times(trip_count(module, computation, instruction) or 0)
             total = total.plus(inside)
-        whole[computation.name] = total
+        total_by_computation[computation.name] = total
     return per_trip
 
 

@@ -8,13 +8,7 @@ calls, fusions and unchanged loop state.
 import re
 from collections.abc import Callable
 
-from hloipu_compiler.analysis.linear_form import (
-    Frame,
-    LinearForm,
-    Path,
-    followed,
-    linear_form,
-)
+from hloipu_compiler.analysis.linear_form import Frame, LinearForm, Path, followed, linear_form
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, subshape
 from hloipu_runtime.frozen import dataclass
@@ -71,7 +65,7 @@ def counted_loop(
         return None
     before, change = _leaves(module, computation, instruction, most)
     tests = _tests(module, Frame(condition), condition.root)
-    loops = [_counted(module, instruction, each, before, change) for each in tests]
+    loops = [_counted(module, instruction, test, before, change) for test in tests]
     known = [loop for loop in loops if loop is not None]
     # The first test that fails ends the loop.
     return min(known, key=lambda loop: loop.trips) if len(known) == len(tests) else None
@@ -87,7 +81,7 @@ def _leaves(
         counted = counted_loop(module, computation, earlier, most - 1) if most else None
         if counted is None:
             return None
-        start, step = (each(path) for each in _leaves(module, computation, earlier, most - 1))
+        start, step = (lookup(path) for lookup in _leaves(module, computation, earlier, most - 1))
         return None if start is None or step is None else start + step * counted.trips
 
     def before(path: Path) -> int | None:
@@ -120,11 +114,7 @@ def _tests(module: Module, frame: Frame, position: int) -> list[tuple[Frame, int
 
 
 def _counted(
-    module: Module,
-    loop: Instruction,
-    test: tuple[Frame, int],
-    before: _Lookup,
-    change: _Lookup,
+    module: Module, loop: Instruction, test: tuple[Frame, int], before: _Lookup, change: _Lookup
 ) -> CountedLoop | None:
     """Return how often a loop runs that one test ends, or None where data decides."""
     frame, position = test

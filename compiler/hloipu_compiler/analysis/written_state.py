@@ -67,12 +67,12 @@ def is_written(module: Module, parameter: Sequence[int], result: Sequence[int]) 
     state element by element, as new rows of an embedding are.
     """
     walk = _Walk(module)
-    own = walk.parameter(parameter)
+    old_value = walk.parameter(parameter)
     reached = walk.origins([walk.result(result)], computing=False)
     if reached is None:
         return False
-    rest = [value for value in reached if value != own]
-    return not walk.reaches(rest, own)
+    other_origins = [value for value in reached if value != old_value]
+    return not walk.reaches(other_origins, old_value)
 
 
 def keeps_parts(module: Module, parameter: Sequence[int], result: Sequence[int]) -> bool:
@@ -86,10 +86,10 @@ def parts_kept(module: Module, result: Sequence[int]) -> list[Path]:
     """Return the parameters, or elements of them, whose elements a result has as they are."""
     walk = _Walk(module)
     reached = walk.origins([walk.result(result)], computing=False) or ()
-    given = [value for value in reached if value.frame is walk.root]
+    parameters = [value for value in reached if value.frame is walk.root]
     return sorted(
         (value.op.parameter_number, *value.path)
-        for value in given
+        for value in parameters
         if value.op.parameter_number >= 0
     )
 
@@ -143,18 +143,18 @@ class _Walk:
 
     def origins(self, values: Sequence[_Value], *, computing: bool) -> set[_Value] | None:
         """Return what values are made of: where walking ends; None where there is too much."""
-        ends, seen, waiting = set[_Value](), set(values), list(values)
+        ends, visited, waiting = set[_Value](), set(values), list(values)
         while waiting:
             value = waiting.pop()
             following = self._following(value, computing=computing)
             if following is None:
                 ends.add(value)
                 continue
-            for each in following:
-                if each not in seen:
-                    seen.add(each)
-                    waiting.append(each)
-            if len(seen) > _MOST_VALUES:
+            for source in following:
+                if source not in visited:
+                    visited.add(source)
+                    waiting.append(source)
+            if len(visited) > _MOST_VALUES:
                 return None
         return ends
 
@@ -178,7 +178,7 @@ class _Walk:
             case "conditional":
                 names = instruction.attributes.called
                 branches = [self._called(value, name, n) for n, name in enumerate(names)]
-                return [self._root_of(each, value.path) for each in branches]
+                return [self._root_of(branch, value.path) for branch in branches]
             case opcode if opcode in _CALLS and len(instruction.attributes.called) == 1:
                 return [
                     self._root_of(self._called(value, instruction.attributes.called[0]), value.path)
