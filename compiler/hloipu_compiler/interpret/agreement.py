@@ -53,12 +53,12 @@ class Budget:
 
     def __str__(self) -> str:
         """Return the budget in words."""
-        said = []
+        parts = []
         if self.ulps:
-            said.append(f"{self.ulps:g} ULP")
+            parts.append(f"{self.ulps:g} ULP")
         if self.factor:
-            said.append(f"{self.factor:g} * log2({self.terms}) * eps * sum|terms|")
-        return " or ".join(said) or "exact"
+            parts.append(f"{self.factor:g} * log2({self.terms}) * eps * sum|terms|")
+        return " or ".join(parts) or "exact"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,7 @@
 `docs/numerics.md` shows these tables to readers; conformance, fuzzing and `hloipu check` use them.
 """
 
-from hloipu_compiler.interpret.agreement import (
-    Budget,
-    Verdict,
-    compare_values,
-    disagreements,
-)
+from hloipu_compiler.interpret.agreement import Budget, Verdict, compare_values, disagreements
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
 ULPS_F32: dict[str, float] = {

@@ -54,10 +54,7 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        module: Module,
-        effects: Effects | None = None,
-        limits: EvaluationLimits | None = None,
+        self, module: Module, effects: Effects | None = None, limits: EvaluationLimits | None = None
     ) -> None:
         self.module = module
         check_call_depth(module)
@@ -105,17 +102,17 @@ class Evaluator:
         for number, (argument, shape) in enumerate(
             zip(arguments, self.parameter_shapes, strict=True)
         ):
-            given = list(flattened(argument, shape))
+            arrays = list(flattened(argument, shape))
             expected = array_leaves(shape)
-            if len(given) != len(expected):
+            if len(arrays) != len(expected):
                 raise UsageError(
                     "E3101",
                     f"parameter {number} of {self.module.name!r} takes {len(expected)} arrays, "
-                    f"{len(given)} were given",
+                    f"{len(arrays)} were given",
                 )
             leaves += [
                 argument_in_storage(number, value, leaf)
-                for value, leaf in zip(given, expected, strict=True)
+                for value, leaf in zip(arrays, expected, strict=True)
             ]
         return leaves
 
@@ -174,9 +171,9 @@ def _as_array(number: int, value: object, shape: ArrayShape) -> Array:
         ) from error
 
 
-def _may_stand_for(given: np.dtype[Any], wanted: ElementType) -> bool:
+def _may_stand_for(scalar_type: np.dtype[Any], wanted: ElementType) -> bool:
     """Whether a scalar of one type may be given for another: an integer for a float, say."""
-    number = "biufc".find(given.kind)
+    number = "biufc".find(scalar_type.kind)
     if number < 0:
         return False
     if wanted.is_complex:
@@ -271,15 +268,15 @@ def check_executed(module: Module, allowed: int) -> None:
                 below = [executed[name] for name in instruction.attributes.called]
                 total += max(below) if instruction.opcode == "conditional" else sum(below)
         executed[computation.name] = total
-    found = executed[module.entry.name]
-    if found > allowed:
+    executing = executed[module.entry.name]
+    if executing > allowed:
         raise LimitError(
             "E5018",
-            f"{module.name!r} executes {shown_count(found)} instructions with those of its calls, "
-            f"{allowed:,} are allowed",
+            f"{module.name!r} executes {shown_count(executing)} instructions with those of its "
+            f"calls, {allowed:,} are allowed",
             limit="executed_instructions",
             allowed=allowed,
-            found=found,
+            found=executing,
             hint="raise it with --limit executed_instructions=N if there is time",
         )
 

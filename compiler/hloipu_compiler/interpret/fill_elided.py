@@ -36,10 +36,7 @@ def fill_elided(module: Module, seed: int) -> Module:
         )
 
     computations = tuple(
-        replace(
-            c,
-            instructions=tuple(filled(c, i, op) for i, op in enumerate(c.instructions)),
-        )
+        replace(c, instructions=tuple(filled(c, i, op) for i, op in enumerate(c.instructions)))
         for c in module.computations
     )
     return replace(module, computations=computations)

@@ -103,9 +103,9 @@ class _Search:
 
     def places(self, start: Place) -> Iterator[Place]:
         """Yield where a value is found, nearest first, in what its computation calls as well."""
-        seen = {start}
+        visited = {start}
         queue = deque([start])
-        while queue and len(seen) < MOST_PLACES:
+        while queue and len(visited) < MOST_PLACES:
             name, position, leaf = queue.popleft()
             yield name, position, leaf
             computation = self.module.computation[name]
@@ -114,8 +114,8 @@ class _Search:
                     if operand != position:
                         continue
                     for place in self.next(computation, user, number, leaf):
-                        if place not in seen:
-                            seen.add(place)
+                        if place not in visited:
+                            visited.add(place)
                             queue.append(place)
 
     def next(
@@ -129,8 +129,8 @@ class _Search:
             yield computation.name, position, leaf
         elif begun:
             for place in begun:
-                for given in self.leaves_given_back(place):
-                    yield computation.name, position, given
+                for returned_leaf in self.leaves_given_back(place):
+                    yield computation.name, position, returned_leaf
         else:
             yield from _in_computation(computation, position, number, leaf)
 
@@ -172,15 +172,15 @@ def _use(
     computation: Computation, position: int, user: Instruction, number: int
 ) -> InputRole | None:
     """Return what reading a value as operand `number` of `user` asks of it."""
-    read = user.attributes.integers
+    integers = user.attributes.integers
     sizes = _sizes(computation, user.operands[0])
     if user.opcode == "gather" and number == 1:
-        windows = read("slice_sizes")
-        rooms = [sizes[d] - windows[d] + 1 for d in read("start_index_map") if d < len(windows)]
+        windows = integers("slice_sizes")
+        rooms = [sizes[d] - windows[d] + 1 for d in integers("start_index_map") if d < len(windows)]
         role = InputRole(below=min(rooms, default=1))
         return replace(role, ascending=user.attributes.flag("indices_are_sorted"))
     if user.opcode == "scatter" and number == len(user.operands) // 2:
-        rooms = [sizes[d] for d in read("scatter_dims_to_operand_dims") if d < len(sizes)]
+        rooms = [sizes[d] for d in integers("scatter_dims_to_operand_dims") if d < len(sizes)]
         flag = user.attributes.flag
         return InputRole(
             below=min(rooms, default=1),
@@ -254,13 +254,13 @@ def _compared_with(computation: Computation, user: Instruction, number: int) -> 
     Labels are found in an iota, or tested to be below a constant.
     """
     direction = user.attributes.text("direction")
-    other = computation.instructions[user.operands[1 - number]]
+    operand = computation.instructions[user.operands[1 - number]]
     if direction in ("EQ", "NE"):
-        while other.opcode in ("broadcast", "reshape", "convert", "copy"):
-            other = computation.instructions[other.operands[0]]
-        if other.opcode != "iota" or not isinstance(other.shape, ArrayShape):
+        while operand.opcode in ("broadcast", "reshape", "convert", "copy"):
+            operand = computation.instructions[operand.operands[0]]
+        if operand.opcode != "iota" or not isinstance(operand.shape, ArrayShape):
             return None
-        return other.shape.dimensions[other.attributes.integer("iota_dimension")]
+        return operand.shape.dimensions[operand.attributes.integer("iota_dimension")]
     value = _constant(computation, user.operands[1 - number])
     if value is None or not 0 < value <= LARGEST_LABEL:
         return None
@@ -310,14 +310,14 @@ def _scales(computation: Computation, user: Instruction, number: int) -> bool:
     """Whether an op only scales its operand: by one number, or by what is never negative."""
     if user.opcode == "divide" and number == 1:
         return False
-    other = computation.instructions[user.operands[1 - number]]
-    if other.opcode in ("abs", "exponential", "logistic"):
+    operand = computation.instructions[user.operands[1 - number]]
+    if operand.opcode in ("abs", "exponential", "logistic"):
         return True
-    if other.opcode == "multiply" and other.operands[0] == other.operands[1]:
+    if operand.opcode == "multiply" and operand.operands[0] == operand.operands[1]:
         return True
-    if other.opcode == "broadcast":
-        return not _sizes(computation, other.operands[0])
-    return other.opcode == "constant" or not _sizes(computation, user.operands[1 - number])
+    if operand.opcode == "broadcast":
+        return not _sizes(computation, operand.operands[0])
+    return operand.opcode == "constant" or not _sizes(computation, user.operands[1 - number])
 
 
 def _leaves(computation: Computation, position: int) -> int:

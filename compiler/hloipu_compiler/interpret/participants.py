@@ -128,19 +128,19 @@ def evaluate_participants(
     if count == 1:
         alone = replace(base, watch=watch)
         return [Evaluator(module, alone, limits)(*arguments[0], watch=watch)]
-    whole = limits or EvaluationLimits()
-    share = replace(whole, live_bytes=whole.live_bytes // count)
+    total_limits = limits or EvaluationLimits()
+    share = replace(total_limits, live_bytes=total_limits.live_bytes // count)
     meeting = Meeting(count)
 
     def run(number: int) -> list[Array]:
         replica, partition = divmod(number, partitions)
-        seen = watch if number == 0 else None
+        own_watch = watch if number == 0 else None
         mine = replace(
-            base, replica=replica, partition=partition, meeting=meeting, watch=seen, state={}
+            base, replica=replica, partition=partition, meeting=meeting, watch=own_watch, state={}
         )
         try:
-            given = arguments[number if len(arguments) > 1 else 0]
-            results = Evaluator(module, mine, share)(*given, watch=seen)
+            own_arguments = arguments[number if len(arguments) > 1 else 0]
+            results = Evaluator(module, mine, share)(*own_arguments, watch=own_watch)
         except BaseException:
             meeting.fail()
             raise

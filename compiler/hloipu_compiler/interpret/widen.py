@@ -96,8 +96,8 @@ class WideWriter:
             number += 1
             fresh = f"{name}.w{number}"
         self._names.add(fresh)
-        given = Attributes(attributes) if attributes else NO_ATTRIBUTES
-        self.made.append(Instruction(fresh, opcode, shape, tuple(operands), given))
+        stored_attributes = Attributes(attributes) if attributes else NO_ATTRIBUTES
+        self.made.append(Instruction(fresh, opcode, shape, tuple(operands), stored_attributes))
         return len(self.made) - 1
 
     def constant(self, name: str, value: float) -> int:

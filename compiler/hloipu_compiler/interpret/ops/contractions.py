@@ -27,12 +27,12 @@ from hloipu_runtime.kernels.linear_algebra.factorisations import cholesky, trian
 
 def dot_dimensions(site: Site) -> DotDimensions:
     """Return the dimension numbers of a dot."""
-    read = site.attributes.integers
+    integers = site.attributes.integers
     return DotDimensions(
-        read("lhs_batch_dims"),
-        read("rhs_batch_dims"),
-        read("lhs_contracting_dims"),
-        read("rhs_contracting_dims"),
+        integers("lhs_batch_dims"),
+        integers("rhs_batch_dims"),
+        integers("lhs_contracting_dims"),
+        integers("rhs_contracting_dims"),
     )
 
 
@@ -136,8 +136,8 @@ def _cholesky(site: Site) -> Action:
 
 @lowers("triangular-solve")
 def _triangular_solve(site: Site) -> Action:
-    read = site.attributes.flag
-    left, lower, unit = read("left_side"), read("lower"), read("unit_diagonal")
+    flag = site.attributes.flag
+    left, lower, unit = flag("left_side"), flag("lower"), flag("unit_diagonal")
     transpose = site.attributes.text("transpose_a", "NO_TRANSPOSE")
     element_type = site.element_type()
     return lambda x: (

@@ -133,7 +133,7 @@ def _lapack(site: Site) -> Action:
     instruction = site.instruction
     require_library_form(instruction, site.operand_shapes)
     target = site.attributes.text("custom_call_target")
-    given = typed_attributes(instruction.backend_config)
+    attributes = typed_attributes(instruction.backend_config)
     batch = batch_rank(target, array_leaves(site.operand_shapes[0])[0].dimensions)
     matrices = [leaf.dimensions[batch:] for leaf in array_leaves(instruction.shape)]
-    return lambda x: call_lapack(target, x, given, matrices)
+    return lambda x: call_lapack(target, x, attributes, matrices)

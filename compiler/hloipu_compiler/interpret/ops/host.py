@@ -33,14 +33,17 @@ def _infeed(site: Site) -> Action:
                 f"infeed {name!r} has no source of data",
                 hint="pass infeed=, a function from the infeed's configuration to arrays",
             )
-        given = list(source(config))
-        if len(given) != len(leaves):
+        arrays = list(source(config))
+        if len(arrays) != len(leaves):
             raise UsageError(
                 "E2002",
-                f"infeed {name!r} takes {len(leaves)} arrays, its source gave {len(given)}",
+                f"infeed {name!r} takes {len(leaves)} arrays, its source gave {len(arrays)}",
             )
         return [
-            *(to_storage(x, leaf.element_type.name) for x, leaf in zip(given, leaves, strict=True)),
+            *(
+                to_storage(x, leaf.element_type.name)
+                for x, leaf in zip(arrays, leaves, strict=True)
+            ),
             TOKEN_VALUE,
         ]
 
@@ -75,13 +78,13 @@ def _channels(site: Site) -> Action:
 def _set_dimension_size(site: Site) -> Action:
     """Keep the value where the size set is the whole size; a shorter one is a dynamic shape."""
     (dimension,) = site.attributes.integers("dimensions")
-    whole, name = site.sizes(0)[dimension], site.instruction.name
+    size, name = site.sizes(0)[dimension], site.instruction.name
 
     def run(x: list[Array]) -> tuple[Array]:
-        if int(x[1]) != whole:
+        if int(x[1]) != size:
             raise UnsupportedError(
                 "E0401",
-                f"{name!r} sets a dimension of {whole} to {int(x[1])} while running",
+                f"{name!r} sets a dimension of {size} to {int(x[1])} while running",
                 hint="pad to the bound and mask instead: shapes are static here",
             )
         return (x[0],)

@@ -18,17 +18,17 @@ def require_library_form(instruction: Instruction, operands: Sequence[Shape]) ->
 
     Raises UsageError E0458 for attributes that cannot be read.
     """
-    given = [leaf for shape in operands for leaf in array_leaves(shape)]
+    operand_leaves = [leaf for shape in operands for leaf in array_leaves(shape)]
     results = array_leaves(instruction.shape)
     target = instruction.attributes.text("custom_call_target")
     if target == TOP_K:
-        _require_top_k(instruction, given, results)
+        _require_top_k(instruction, operand_leaves, results)
         return
     try:
         require_lapack_form(
             target,
             typed_attributes(instruction.backend_config),
-            [(leaf.element_type.name, leaf.dimensions) for leaf in given],
+            [(leaf.element_type.name, leaf.dimensions) for leaf in operand_leaves],
             [(leaf.element_type.name, leaf.dimensions) for leaf in results],
         )
     except UnsupportedError as error:

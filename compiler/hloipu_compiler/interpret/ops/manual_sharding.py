@@ -45,19 +45,19 @@ def border_shardings(
     try:
         if target in (SHARDY_IN, SHARDY_OUT):
             key = "xla.sdy.in_shardings" if target == SHARDY_IN else "xla.sdy.out_shardings"
-            given = read_frontend_attributes(
+            shardings_text = read_frontend_attributes(
                 instruction.attributes.text("frontend_attributes")
             ).get(key)
-            if given is None:
+            if shardings_text is None:
                 return ()
             header = read_frontend_attributes(module.attributes.text("frontend_attributes"))
-            return read_shardings(given, read_meshes(header.get("xla.sdy.meshes", "{}")))
-        whole = (
+            return read_shardings(shardings_text, read_meshes(header.get("xla.sdy.meshes", "{}")))
+        sharded_instruction = (
             instruction
             if target == GSPMD_OUT
             else computation.instructions[instruction.operands[0]]
         )
-        text = whole.attributes.text("sharding")
+        text = sharded_instruction.attributes.text("sharding")
         sharding = read_sharding(text) if text else None
     except (SdyFault, TextFault) as error:
         raise _unsupported(instruction, str(error)) from error
@@ -109,19 +109,21 @@ def _joining(site: Site, number: int, shape: ArrayShape, blocks: DeviceBlocks) -
     grid, sizes = blocks.owners.shape, shape.dimensions
 
     def compute(members: list[list[Array]]) -> list[list[Array]]:
-        whole = joined([values[0] for values in members], grid, sizes)
-        return [[whole] for _ in members]
+        joined_array = joined([values[0] for values in members], grid, sizes)
+        return [[joined_array] for _ in members]
 
     return lambda x: meeting.attend(name, group, me, list(x), compute)
 
 
 def joined(blocks: Sequence[Array], grid: tuple[int, ...], sizes: tuple[int, ...]) -> Array:
     """Return one array of `sizes` from its blocks, which stand in row-major order of `grid`."""
-    whole = np.empty(sizes, blocks[0].dtype)
+    joined_array = np.empty(sizes, blocks[0].dtype)
     for place, block in zip(np.ndindex(grid), blocks, strict=True):
         starts = [number * size for number, size in zip(place, block.shape, strict=True)]
-        whole[tuple(slice(a, a + n) for a, n in zip(starts, block.shape, strict=True))] = block
-    return whole
+        joined_array[tuple(slice(a, a + n) for a, n in zip(starts, block.shape, strict=True))] = (
+            block
+        )
+    return joined_array
 
 
 def _blocks(
@@ -134,13 +136,13 @@ def _blocks(
     if not len(shardings) == len(parts) == len(wholes):
         raise _unsupported(instruction, f"{len(shardings)} shardings stand for {len(parts)} values")
     blocks_of_values = []
-    for sharding, whole, part in zip(shardings, wholes, parts, strict=True):
-        split = whole.dimensions != part.dimensions
+    for sharding, full_shape, block_shape in zip(shardings, wholes, parts, strict=True):
+        split = full_shape.dimensions != block_shape.dimensions
         if split:
             _check_devices(site, sharding)
         try:
             blocks = device_blocks(
-                sharding, site.effects.partition, whole.dimensions, part.dimensions
+                sharding, site.effects.partition, full_shape.dimensions, block_shape.dimensions
             )
         except ValueError as error:
             raise _unsupported(instruction, str(error)) from error

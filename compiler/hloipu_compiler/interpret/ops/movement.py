@@ -82,10 +82,10 @@ def _reverse(site: Site) -> Action:
 
 @lowers("slice")
 def _slice(site: Site) -> Action:
-    given = site.attributes.get("slice", ())
+    attribute = site.attributes.get("slice", ())
     ranges = (
-        [bounds for bounds in given if isinstance(bounds, SliceRange)]
-        if isinstance(given, tuple)
+        [bounds for bounds in attribute if isinstance(bounds, SliceRange)]
+        if isinstance(attribute, tuple)
         else []
     )
     starts, limits = [r.start for r in ranges], [r.limit for r in ranges]
@@ -101,10 +101,10 @@ def _concatenate(site: Site) -> Action:
 
 @lowers("pad")
 def _pad(site: Site) -> Action:
-    given = site.attributes.get("padding", ())
+    attribute = site.attributes.get("padding", ())
     padding = (
-        [tuple(edge) for edge in given if isinstance(edge, PaddingDimension)]
-        if isinstance(given, tuple)
+        [tuple(edge) for edge in attribute if isinstance(edge, PaddingDimension)]
+        if isinstance(attribute, tuple)
         else []
     )
     return lambda x: (movement.pad(x[0], x[1], padding),)  # type: ignore[arg-type]
@@ -138,18 +138,18 @@ def _starts_are_one_vector(site: Site, first: int) -> bool:
 
 @lowers("gather")
 def _gather(site: Site) -> Action:
-    read = site.attributes.integers
+    integers = site.attributes.integers
     from hloipu_runtime.kernels.gather import GatherDimensions, gather
 
     dims = GatherDimensions(
-        read("offset_dims"),
-        read("collapsed_slice_dims"),
-        read("start_index_map"),
+        integers("offset_dims"),
+        integers("collapsed_slice_dims"),
+        integers("start_index_map"),
         site.attributes.integer("index_vector_dim"),
-        read("operand_batching_dims"),
-        read("start_indices_batching_dims"),
+        integers("operand_batching_dims"),
+        integers("start_indices_batching_dims"),
     )
-    sizes = read("slice_sizes")
+    sizes = integers("slice_sizes")
     return lambda x: (gather(x[0], x[1], dims, sizes),)
 
 

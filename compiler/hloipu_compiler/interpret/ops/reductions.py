@@ -106,14 +106,14 @@ def _predicate(region: Region) -> Region:
 @lowers("scatter")
 def _scatter(site: Site) -> Action:
     arrays = len(site.operand_shapes) // 2
-    read = site.attributes.integers
+    integers = site.attributes.integers
     dims = ScatterDimensions(
-        read("update_window_dims"),
-        read("inserted_window_dims"),
-        read("scatter_dims_to_operand_dims"),
+        integers("update_window_dims"),
+        integers("inserted_window_dims"),
+        integers("scatter_dims_to_operand_dims"),
         site.attributes.integer("index_vector_dim"),
-        read("input_batching_dims"),
-        read("scatter_indices_batching_dims"),
+        integers("input_batching_dims"),
+        integers("scatter_indices_batching_dims"),
     )
     name = site.attributes.text("to_apply")
     how: str | Region = _monoid_or_region(site, arrays)

@@ -20,15 +20,17 @@ def how_to_define(target: str, operands: Sequence[Shape], result: Shape) -> str:
     The text is a whole module, which gives zeros.
     """
     # Copied to a shell it stays one word, whatever the module calls it.
-    file, cycles = (_quoted(f"{printable(target)}={what}") for what in ("FILE.hlo", "CYCLES"))
-    said = (
+    file, cycles = (
+        _quoted(f"{printable(target)}={placeholder}") for placeholder in ("FILE.hlo", "CYCLES")
+    )
+    advice = (
         f"say what it computes: --define {file}, in Python define={{{target!r}: …}}, "
         f"or for an estimate how long it takes: --opaque {cycles}"
     )
     text = _skeleton([x for shape in operands for x in _arrays(shape)], _arrays(result))
     if not text:
-        return said
-    return f"{said}; FILE.hlo to begin with, whose zeros are to be replaced:\n\n{text}"
+        return advice
+    return f"{advice}; FILE.hlo to begin with, whose zeros are to be replaced:\n\n{text}"
 
 
 def _skeleton(operands: Sequence[ArrayShape], results: Sequence[ArrayShape]) -> str:

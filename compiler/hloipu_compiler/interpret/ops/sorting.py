@@ -15,8 +15,8 @@ from hloipu_runtime.kernels.topk import topk
 
 @lowers("sort")
 def _sort(site: Site) -> Action:
-    given = site.attributes.integers("dimensions")
-    dimension = given[0] if given else len(site.sizes(0)) - 1
+    dimensions = site.attributes.integers("dimensions")
+    dimension = dimensions[0] if dimensions else len(site.sizes(0)) - 1
     name = site.attributes.text("to_apply")
     if not name:  # dumps before 2019: ascending by the first operand
         keys: Sequence[ComparatorKey] | None = [ComparatorKey(0, False, "ieee", None)]

@@ -53,19 +53,19 @@ class _Reader:
             return self._lexicographic_select(*instruction.operands)
         if instruction.opcode != "or":
             return None
-        for first, rest in (instruction.operands, instruction.operands[::-1]):
-            keys = self._lexicographic(first, rest)
+        for first, second in (instruction.operands, instruction.operands[::-1]):
+            keys = self._lexicographic(first, second)
             if keys is not None:
                 return keys
         return None
 
-    def _lexicographic(self, first: int, rest: int) -> list[ComparatorKey] | None:
+    def _lexicographic(self, first: int, conjunction: int) -> list[ComparatorKey] | None:
         """Read `first or (equal and others)`, where `equal` is about the operands of `first`."""
-        less, both = self.at(first), self.at(rest)
+        less, both = self.at(first), self.at(conjunction)
         if less.opcode != "compare" or both.opcode != "and":
             return None
         key = self.key(less)
-        for equal, others in (both.operands, both.operands[::-1]):
+        for equal, further in (both.operands, both.operands[::-1]):
             test = self.at(equal)
             if test.opcode != "compare" or test.attributes.text("direction") != "EQ":
                 continue
@@ -73,13 +73,13 @@ class _Reader:
                 continue
             if test.attributes.text("type") != less.attributes.text("type"):
                 continue  # equal as numbers is not equal in total order: the zeros
-            more = self.keys(others)
+            more = self.keys(further)
             if more is not None:
                 return [key, *more]
         return None
 
     def _lexicographic_select(
-        self, equal: int, others: int, less: int
+        self, equal: int, further: int, less: int
     ) -> list[ComparatorKey] | None:
         """Read `equal ? others : less`, which is the same."""
         test, first = self.at(equal), self.at(less)
@@ -92,7 +92,7 @@ class _Reader:
         ):
             return None
         key = self.key(first)
-        more = self.keys(others)
+        more = self.keys(further)
         return None if key is None or more is None else [key, *more]
 
     def key(self, compare: Instruction) -> ComparatorKey | None:
@@ -124,12 +124,12 @@ class _Reader:
     def _parameter(self, position: int) -> int | None:
         """Return the only parameter that a value depends on, or None."""
         numbers: set[int] = set()
-        seen: set[int] = set()
+        visited: set[int] = set()
         stack = [position]
         while stack:
             i = stack.pop()
-            if i not in seen:
-                seen.add(i)
+            if i not in visited:
+                visited.add(i)
                 instruction = self.at(i)
                 if instruction.opcode == "parameter":
                     numbers.add(instruction.parameter_number)
@@ -169,9 +169,9 @@ class _Reader:
             instruction = self.at(passed[-1])
             if instruction.opcode == "convert" and self._widens(instruction):
                 passed.append(instruction.operands[0])
-            elif instruction.opcode == "select" and (what := self._canonical(instruction)):
+            elif instruction.opcode == "select" and (equalised := self._canonical(instruction)):
                 tested.append(self.at(instruction.operands[0]).operands[0])
-                made_equal.add(what)
+                made_equal.add(equalised)
                 passed.append(instruction.operands[2])
             else:
                 break

@@ -76,10 +76,10 @@ def digits_of(sharding: Sharding | NamedSharding, rank: int) -> list[list[Digit]
 
 
 def _axis_digit(axis: AxisRef, mesh: Mesh) -> Digit:
-    whole, stride = mesh.axis_sizes[axis.axis], strides_of(mesh.axis_sizes)[axis.axis]
+    axis_size, stride = mesh.axis_sizes[axis.axis], strides_of(mesh.axis_sizes)[axis.axis]
     if not axis.size:
-        return Digit(stride, whole)
-    return Digit(stride * (whole // (axis.pre_size * axis.size)), axis.size)
+        return Digit(stride, axis_size)
+    return Digit(stride * (axis_size // (axis.pre_size * axis.size)), axis.size)
 
 
 def leading_digits(digits: Sequence[Digit], count: int) -> list[Digit]:
@@ -87,7 +87,7 @@ def leading_digits(digits: Sequence[Digit], count: int) -> list[Digit]:
 
     Axes that are manual stand before those left to the partitioner, which split no further here.
     """
-    taken: list[Digit] = []
+    leading: list[Digit] = []
     wanted = count
     for stride, size in digits:
         if wanted == 1:
@@ -95,25 +95,28 @@ def leading_digits(digits: Sequence[Digit], count: int) -> list[Digit]:
         part = size if wanted % size == 0 else wanted
         if size % part:
             break
-        taken.append(Digit(stride * (size // part), part))
+        leading.append(Digit(stride * (size // part), part))
         wanted //= part
     if wanted != 1:
         raise BlockFault(f"{prod(d.size for d in digits)} shards where there are {count} blocks")
-    return taken
+    return leading
 
 
 def device_blocks(
-    sharding: Sharding | NamedSharding, device: int, whole: Sequence[int], block: Sequence[int]
+    sharding: Sharding | NamedSharding,
+    device: int,
+    sizes: Sequence[int],
+    block_sizes: Sequence[int],
 ) -> DeviceBlocks:
-    """Return the blocks of a value of sizes `whole` that is held in blocks of sizes `block`.
+    """Return the blocks of a value of sizes `sizes` that is held in blocks of sizes `block_sizes`.
 
     Raises BlockFault where the sharding does not split it so, or does not know the device.
     """
-    if len(whole) != len(block) or any(
-        n % max(b, 1) or (n > 0) != (b > 0) for n, b in zip(whole, block, strict=True)
+    if len(sizes) != len(block_sizes) or any(
+        n % max(b, 1) or (n > 0) != (b > 0) for n, b in zip(sizes, block_sizes, strict=True)
     ):
-        raise BlockFault(f"{list(whole)} has no blocks {list(block)}")
-    counts = [n // b if b else 1 for n, b in zip(whole, block, strict=True)]
+        raise BlockFault(f"{list(sizes)} has no blocks {list(block_sizes)}")
+    counts = [n // b if b else 1 for n, b in zip(sizes, block_sizes, strict=True)]
     if prod(counts) == 1:
         return DeviceBlocks((0,) * len(counts), np.full(counts, device))
     order = device_order(sharding)
@@ -126,8 +129,8 @@ def device_blocks(
         offsets, number = np.zeros(1, np.int64), 0
         for stride, size in leading_digits(digits, counts[i]):
             offsets = (offsets[:, None] + np.arange(size) * stride).reshape(-1)
-            own = place // stride % size
-            number, base = number * size + own, base - own * stride
+            digit = place // stride % size
+            number, base = number * size + digit, base - digit * stride
         mine.append(number)
         steps = steps + offsets.reshape([-1 if j == i else 1 for j in range(len(counts))])
     return DeviceBlocks(tuple(mine), np.asarray(order)[base + steps])

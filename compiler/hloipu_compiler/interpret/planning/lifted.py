@@ -40,12 +40,12 @@ def _conditional(site: Site) -> Action:
         results = [np.empty(shape, dtype) for dtype in dtypes]
         first = 1
         for number, (region, count) in enumerate(zip(regions, counts, strict=True)):
-            arguments, taken = x[first : first + count], index == number
+            arguments, mask = x[first : first + count], index == number
             first += count
-            if taken.any():
-                values = region(*(np.broadcast_to(a, shape)[taken] for a in arguments))
+            if mask.any():
+                values = region(*(np.broadcast_to(a, shape)[mask] for a in arguments))
                 for result, value in zip(results, values, strict=True):
-                    result[taken] = value
+                    result[mask] = value
         return results
 
     return run
@@ -72,8 +72,8 @@ def loop_on_elements(
     for _ in iterations:
         going = condition(*current)[0]
         if not going.all():
-            for whole, part in zip(final, current, strict=True):
-                whole[places[~going]] = part[~going]
+            for final_leaf, current_leaf in zip(final, current, strict=True):
+                final_leaf[places[~going]] = current_leaf[~going]
             places = places[going]
             current = [x[going] for x in current]
         if not places.size:

@@ -189,20 +189,22 @@ class _Draft:
             for slot in (*step.inputs, *step.outputs):
                 last_reader[slot] = number
         frees: list[list[int]] = [[] for _ in self.steps]
-        kept = set(results)
+        result_slots = set(results)
         for slot, number in last_reader.items():
-            if slot not in kept and slot not in self.steps[number].outputs:
+            if slot not in result_slots and slot not in self.steps[number].outputs:
                 frees[number].append(slot)
-        read = kept.union(*(step.inputs for step in self.steps))
+        read_slots = result_slots.union(*(step.inputs for step in self.steps))
         (unread,) = self._new_slots(1)
         steps = tuple(
             step._replace(
                 frees=tuple(slots),
-                outputs=tuple(slot if slot in read else unread for slot in step.outputs),
+                outputs=tuple(slot if slot in read_slots else unread for slot in step.outputs),
             )
             for step, slots in zip(self.steps, frees, strict=True)
         )
-        unused = (i for i in range(self.parameter_count) if i not in last_reader and i not in kept)
+        unused = (
+            i for i in range(self.parameter_count) if i not in last_reader and i not in result_slots
+        )
         return Plan(
             self.computation.name,
             self.slot_count,
