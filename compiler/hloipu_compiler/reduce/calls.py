@@ -46,9 +46,9 @@ def hoisted(module: Module, keys: Sequence[Key]) -> Module:
     names = [c.name for c in module.computations]
     module = replace(module, entry_position=names.index(keys[0].computation))
     needed = {c.name for c in callees_first(module, only_reachable=True)}
-    kept = tuple(c for c in module.computations if c.name in needed)
-    position = [c.name for c in kept].index(keys[0].computation)
-    return without_interface(replace(module, computations=kept, entry_position=position))
+    reachable = tuple(c for c in module.computations if c.name in needed)
+    position = [c.name for c in reachable].index(keys[0].computation)
+    return without_interface(replace(module, computations=reachable, entry_position=position))
 
 
 def calls(module: Module) -> list[Key]:

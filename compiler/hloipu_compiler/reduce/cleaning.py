@@ -23,8 +23,8 @@ def cleaned(module: Module) -> Module:
         module = with_computation(module, live)
         if live.name != module.entry.name:
             module = without_unused_parameters(module, live)
-    kept = {c.name for c in callees_first(module, only_reachable=True)}
-    computations = tuple(c for c in module.computations if c.name in kept)
+    called_names = {c.name for c in callees_first(module, only_reachable=True)}
+    computations = tuple(c for c in module.computations if c.name in called_names)
     names = [c.name for c in computations]
     return replace(module, computations=computations, entry_position=names.index(module.entry.name))
 
@@ -98,9 +98,11 @@ def _without_operands(
     draft = Draft(computation)
     for i, instruction in enumerate(computation.instructions):
         if i in positions:
-            kept = [draft.place[o] for n, o in enumerate(instruction.operands) if n not in numbers]
+            operands = [
+                draft.place[o] for n, o in enumerate(instruction.operands) if n not in numbers
+            ]
             attributes = without(instruction.attributes, {"output_to_operand_aliasing"})
-            draft.copy(i, operands=tuple(kept), attributes=attributes)
+            draft.copy(i, operands=tuple(operands), attributes=attributes)
         else:
             draft.copy(i)
     return draft.finish()

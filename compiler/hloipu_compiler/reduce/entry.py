@@ -23,11 +23,11 @@ are only as simple as their elements."""
 def cut_after(module: Module, length: int) -> Module:
     """Keep the entry's first instructions; its results are those that none of them reads."""
     entry = module.entry
-    kept = entry.instructions[:length]
-    read = {o for instruction in kept for o in instruction.operands}
+    first_instructions = entry.instructions[:length]
+    read_positions = {o for instruction in first_instructions for o in instruction.operands}
     ends = [
-        i for i, op in enumerate(kept)
-        if i not in read and op.opcode != "parameter" and is_data(op)
+        i for i, op in enumerate(first_instructions)
+        if i not in read_positions and op.opcode != "parameter" and is_data(op)
     ]  # fmt: skip
     if not ends:
         raise NotReducibleError
@@ -106,10 +106,10 @@ def drop_outputs(module: Module, keys: Sequence[Key]) -> Module:
     """Leave elements out of the entry's root tuple."""
     root = module.entry.instructions[module.entry.root]
     dropped = {k.choice for k in keys}
-    kept = [o for n, o in enumerate(root.operands) if n not in dropped]
-    if not kept:
+    operands = [o for n, o in enumerate(root.operands) if n not in dropped]
+    if not operands:
         raise NotReducibleError
-    return with_results(module, kept)
+    return with_results(module, operands)
 
 
 def earlier_roots(module: Module) -> list[Key]:

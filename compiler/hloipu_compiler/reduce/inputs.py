@@ -56,16 +56,16 @@ def to_inputs(module: Module, keys: Sequence[Key]) -> Module:
     for name, wanted in by_computation(keys).items():
         computation = module.computation[name]
         gone = {i for i, op in enumerate(computation.instructions) if op.name in wanted}
-        read = [i for i in sorted(gone) if not gone.issuperset(computation.users[i])]
-        shapes = [computation.instructions[i].shape for i in read]
-        module = with_inputs(module, name, shapes, partial(_fill_without, gone, read))
+        read_positions = [i for i in sorted(gone) if not gone.issuperset(computation.users[i])]
+        shapes = [computation.instructions[i].shape for i in read_positions]
+        module = with_inputs(module, name, shapes, partial(_fill_without, gone, read_positions))
     return module
 
 
 def _fill_without(
-    gone: Collection[int], read: Sequence[int], draft: Draft, inputs: Sequence[int]
+    gone: Collection[int], read_positions: Sequence[int], draft: Draft, inputs: Sequence[int]
 ) -> Sequence[int]:
-    draft.place.update(zip(read, inputs, strict=True))
+    draft.place.update(zip(read_positions, inputs, strict=True))
     for i in range(len(draft.old.instructions)):
         if i not in gone and i not in draft.place:
             draft.copy(i)
@@ -99,9 +99,13 @@ def cut_body_after(module: Module, name: str, length: int) -> Module:
     The loop carries them as new elements of its state, and the old ones along unchanged.
     """
     body = module.computation[name]
-    kept = body.instructions[:length]
-    read = {o for instruction in kept for o in instruction.operands}
-    ends = [i for i, op in enumerate(kept) if i not in read and computes(body, op)]
+    first_instructions = body.instructions[:length]
+    read_positions = {o for instruction in first_instructions for o in instruction.operands}
+    ends = [
+        i
+        for i, op in enumerate(first_instructions)
+        if i not in read_positions and computes(body, op)
+    ]
     if not ends:
         raise NotReducibleError
 

@@ -47,7 +47,7 @@ def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
     """Have bodies hand elements of their state on unchanged."""
     for name in {k.computation for k in keys}:
         body = module.computation[name]
-        kept = {k.choice for k in keys if k.computation == name}
+        unchanged = {k.choice for k in keys if k.computation == name}
         draft = Draft(body)
         for i, instruction in enumerate(body.instructions):
             if i != body.root or not isinstance(instruction.shape, TupleShape):
@@ -59,7 +59,7 @@ def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
                     "same", "get-tuple-element", instruction.shape.elements[n], [state],
                     attributes=Attributes({"index": n}),
                 )
-                if n in kept
+                if n in unchanged
                 else draft.place[o]
                 for n, o in enumerate(instruction.operands)
             ]  # fmt: skip
@@ -86,8 +86,8 @@ def narrowed_loops(module: Module, keys: Sequence[Key]) -> Module:
     """
     for name, wanted in by_computation(keys).items():
         for instruction in wanted:
-            here = (name, instruction)
-            dropped = {k.choice for k in keys if (k.computation, k.instruction) == here}
+            place = (name, instruction)
+            dropped = {k.choice for k in keys if (k.computation, k.instruction) == place}
             module = _narrowed_loop(module, name, instruction, dropped)
     return module
 
@@ -111,14 +111,14 @@ def _narrowed_loop(module: Module, name: str, instruction: str, dropped: set[int
         for part, c in parts.items()
     ]
     draft = Draft(caller)
-    for i, each in enumerate(caller.instructions):
+    for i, op in enumerate(caller.instructions):
         if i == position:
             tuple_at = _narrowed_tuple(draft, start, dropped)
             attributes = calling({**loop.attributes, **fresh})
             shape = _narrowed(loop.shape, dropped)
             draft.copy(i, operands=(tuple_at,), attributes=attributes, shape=shape)
-        elif position in each.operands:
-            _read_element(draft, i, each, dropped)
+        elif position in op.operands:
+            _read_element(draft, i, op, dropped)
         else:
             draft.copy(i)
     if position == caller.root:
@@ -156,11 +156,11 @@ def _read_element(
 ) -> None:
     if instruction.opcode != "get-tuple-element":
         raise NotReducibleError
-    read = instruction.attributes.integer("index")
-    if read in dropped:
+    old_index = instruction.attributes.integer("index")
+    if old_index in dropped:
         draft.place[position] = draft.zero(instruction.shape)
     else:
-        index = read - sum(n < read for n in dropped)
+        index = old_index - sum(n < old_index for n in dropped)
         draft.copy(position, attributes=Attributes({"index": index}))
 
 

@@ -76,11 +76,11 @@ def _run(search: Search, passes: Sequence[Pass]) -> None:
     search.begin()
     while True:
         before = search.text
-        for one in passes:
+        for reduction in passes:
             text = search.text
-            search.pass_name, search.may_grow = one.name, one.may_grow
-            one.run(search)
-            if one.begins_anew and search.text != text:
+            search.pass_name, search.may_grow = reduction.name, reduction.may_grow
+            reduction.run(search)
+            if reduction.begins_anew and search.text != text:
                 break
         if search.text == before:
             return

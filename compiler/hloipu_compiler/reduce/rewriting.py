@@ -146,8 +146,8 @@ def with_computation(module: Module, new: Computation) -> Module:
 def without(attributes: Attributes, keys: Iterable[str]) -> Attributes:
     """Return attributes without some keys, none of which names computations."""
     dropped = set(keys)
-    kept = {k: v for k, v in attributes.items() if k not in dropped}
-    return Attributes(kept, attributes.called)
+    remaining = {k: v for k, v in attributes.items() if k not in dropped}
+    return Attributes(remaining, attributes.called)
 
 
 def calling(values: Mapping[str, Value]) -> Attributes:

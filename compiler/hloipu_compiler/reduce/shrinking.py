@@ -150,13 +150,13 @@ def _resized_attributes(attributes: Attributes, resize: Resize) -> Attributes:
     return attributes.replaced(**changed) if changed else attributes
 
 
-def _resized_slice(attributes: Attributes, whole: ArrayShape, part: Shape) -> Attributes:
+def _resized_slice(attributes: Attributes, source: ArrayShape, result: Shape) -> Attributes:
     """Return a slice's ranges for other sizes: they begin where they did if there is room."""
     ranges = attributes["slice"]
-    if not isinstance(ranges, tuple) or not isinstance(part, ArrayShape):
+    if not isinstance(ranges, tuple) or not isinstance(result, ArrayShape):
         return attributes
     new_ranges = []
-    for r, size, length in zip(ranges, whole.dimensions, part.dimensions, strict=True):
+    for r, size, length in zip(ranges, source.dimensions, result.dimensions, strict=True):
         assert isinstance(r, SliceRange)
         reach = (length - 1) * r.stride + 1
         start = min(r.start, max(size - reach, 0))

@@ -103,9 +103,9 @@ def uncalled_computations(module: Module) -> list[Key]:
 def drop_computations(module: Module, keys: Sequence[Key]) -> Module:
     """Leave computations out that nothing calls."""
     names = {k.computation for k in keys}
-    kept = tuple(c for c in module.computations if c.name not in names)
-    position = [c.name for c in kept].index(module.entry.name)
-    return replace(module, computations=kept, entry_position=position)
+    remaining = tuple(c for c in module.computations if c.name not in names)
+    position = [c.name for c in remaining].index(module.entry.name)
+    return replace(module, computations=remaining, entry_position=position)
 
 
 DECORATIONS = (
@@ -139,8 +139,8 @@ def drop_decorations(module: Module, keys: Sequence[Key]) -> Module:
         draft = Draft(module.computation[name])
         for i, instruction in enumerate(draft.old.instructions):
             if instruction.name in wanted:
-                kept = without(instruction.attributes, spare_attributes(instruction))
-                draft.copy(i, metadata="", backend_config="", attributes=kept)
+                attributes = without(instruction.attributes, spare_attributes(instruction))
+                draft.copy(i, metadata="", backend_config="", attributes=attributes)
             else:
                 draft.copy(i)
         module = with_computation(module, draft.finish())
