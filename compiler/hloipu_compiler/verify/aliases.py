@@ -20,22 +20,22 @@ def check_aliases(module: Module, report: Report) -> None:
     if not aliases and not donors:
         return
     program = _interface(module)
-    given: set[tuple[int, Index]] = set()
+    donated: set[tuple[int, Index]] = set()
     outputs: set[Index] = set()
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias) and alias.output_index not in outputs:
             outputs.add(alias.output_index)  # of a repeated output XLA reads the first entry
-            _check_alias(module, program, alias, given, report)
+            _check_alias(module, program, alias, donated, report)
     for donor in donors if isinstance(donors, tuple) else ():
         if isinstance(donor, Donor):
-            _check_donor(module, program, donor, given, report)
+            _check_donor(module, program, donor, donated, report)
 
 
 def _interface(module: Module) -> ProgramShape:
-    said = module.attributes.get("entry_computation_layout")
+    stated = module.attributes.get("entry_computation_layout")
     program_shape = module.entry.program_shape
-    if isinstance(said, ProgramShape) and len(said.parameters) == len(program_shape.parameters):
-        return said
+    if isinstance(stated, ProgramShape) and len(stated.parameters) == len(program_shape.parameters):
+        return stated
     return program_shape
 
 
@@ -74,7 +74,7 @@ def _check_alias(
     module: Module,
     program: ProgramShape,
     alias: Alias,
-    given: set[tuple[int, Index]],
+    donated: set[tuple[int, Index]],
     report: Report,
 ) -> None:
     result = _array_at(program.result, alias.output_index)
@@ -91,14 +91,14 @@ def _check_alias(
     if result is None or parameter is None:
         return
     place = (alias.parameter, alias.parameter_index)
-    if place in given:
+    if place in donated:
         report.add(
             "E0328",
             f"parameter {alias.parameter} at {_shown(alias.parameter_index)} is aliased twice",
             header_span(module, _ALIAS),
             expected="one output for it",
         )
-    given.add(place)
+    donated.add(place)
     if alias.kind == "must-alias":
         a, b = with_default_layout(result), with_default_layout(parameter)
         if a != b:
@@ -116,13 +116,13 @@ def _check_donor(
     module: Module,
     program: ProgramShape,
     donor: Donor,
-    given: set[tuple[int, Index]],
+    donated: set[tuple[int, Index]],
     report: Report,
 ) -> None:
     number, index = donor.parameter, donor.parameter_index
     if _parameter_at(module, program, number, index, _DONOR, report) is None:
         return
-    if (number, index) in given:
+    if (number, index) in donated:
         report.add(
             "E0328",
             f"parameter {number} at {_shown(index)} is aliased and also listed as a donor",

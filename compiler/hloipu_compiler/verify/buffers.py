@@ -156,16 +156,18 @@ class _Checker:
         """Check Pin, Unpin, CreateBuffer, or a custom call that passes buffers on."""
         instruction, shapes = place.instruction, place.operand_shapes
         target = instruction.attributes.text("custom_call_target")
-        given = instruction.shape
+        result_shape = instruction.shape
         aliases = instruction.attributes.get("output_to_operand_aliasing", ())
         count = len(aliases) if isinstance(aliases, tuple) else 0
         if target == "CreateBuffer":
-            if shapes or not isinstance(given, BufferShape):
+            if shapes or not isinstance(result_shape, BufferShape):
                 self.fault(instruction, "is no CreateBuffer", "no operand and one buffer result")
             self.single_writers(place)
         elif target in ("Pin", "Unpin"):
-            taken = shapes[0] if len(shapes) == 1 else None
-            value, buffer = (taken, given) if target == "Pin" else (given, taken)
+            operand_shape = shapes[0] if len(shapes) == 1 else None
+            value, buffer = (
+                (operand_shape, result_shape) if target == "Pin" else (result_shape, operand_shape)
+            )
             if not (
                 isinstance(value, ArrayShape)
                 and isinstance(buffer, BufferShape)
@@ -187,7 +189,7 @@ class _Checker:
             if isinstance(aliases, tuple)
             else []
         )
-        taken = [
+        buffer_operands = [
             (number, path)
             for number, shape in enumerate(place.operand_shapes)
             for path in _buffers(shape)
@@ -203,7 +205,7 @@ class _Checker:
             if isinstance(source, BufferShape) != isinstance(target, BufferShape):
                 self.fault(instruction, "aliases a buffer with a value", "Pin or Unpin for that")
                 return
-        if any(operands[buffer] != 1 for buffer in taken):
+        if any(operands[buffer] != 1 for buffer in buffer_operands):
             self.fault(instruction, "takes a buffer and does not give it back once", wanted)
         elif any(results[place_of_buffer] != 1 for place_of_buffer in _buffers(instruction.shape)):
             self.fault(instruction, "gives a buffer that it did not take", wanted)

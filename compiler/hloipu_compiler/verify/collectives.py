@@ -115,16 +115,16 @@ def _check_groups(module: Module, place: Place, mode: Mode, report: Report) -> N
 
 def _group_problem(groups: tuple[tuple[int, ...], ...]) -> str:
     total = sum(map(len, groups))
-    seen = bytearray(total)
+    is_member = bytearray(total)
     for group in groups:
         if not group:
             return "an empty group"
         for member in group:
             if not 0 <= member < total:
                 return f"{member} is out of range"
-            if seen[member]:
+            if is_member[member]:
                 return f"{member} comes twice"
-            seen[member] = 1
+            is_member[member] = 1
     return ""
 
 

@@ -61,36 +61,38 @@ def _check_numbers(module: Module, places: list[Place], report: Report) -> None:
 
 
 def _check_entry_layout(module: Module, report: Report) -> None:
-    said = module.attributes.get("entry_computation_layout")
-    if not isinstance(said, ProgramShape):
+    stated = module.attributes.get("entry_computation_layout")
+    if not isinstance(stated, ProgramShape):
         return
     entry = module.entry
     root = entry.instructions[entry.root]
-    if not compatible(root.shape, said.result):
+    if not compatible(root.shape, stated.result):
         span = shape_span(module, root)
         report.add(
             "E0304",
-            f"entry_computation_layout gives the result {without_layouts(said.result)}",
+            f"entry_computation_layout gives the result {without_layouts(stated.result)}",
             header_span(module, "entry_computation_layout"),
             expected=f"{without_layouts(root.shape)}, the shape of the root {root.name}",
             notes=[Note(span, "the root")] if span else (),
         )
     parameters = entry.parameters
-    if len(parameters) != len(said.parameters):
+    if len(parameters) != len(stated.parameters):
         report.add(
             "E0304",
-            f"entry_computation_layout lists {len(said.parameters)} parameters",
+            f"entry_computation_layout lists {len(stated.parameters)} parameters",
             header_span(module, "entry_computation_layout"),
             expected=f"{len(parameters)}, as {entry.name} has",
         )
         return
-    _check_entry_parameters(module, entry, said, report)
+    _check_entry_parameters(module, entry, stated, report)
 
 
 def _check_entry_parameters(
-    module: Module, entry: Computation, said: ProgramShape, report: Report
+    module: Module, entry: Computation, stated: ProgramShape, report: Report
 ) -> None:
-    for number, (position, shape) in enumerate(zip(entry.parameters, said.parameters, strict=True)):
+    for number, (position, shape) in enumerate(
+        zip(entry.parameters, stated.parameters, strict=True)
+    ):
         parameter = entry.instructions[position]
         if compatible(parameter.shape, shape):
             continue
@@ -114,9 +116,9 @@ def check_interface_layouts(module: Module, report: Report) -> None:
     XLA validates these and no others. Source: openxla/xla `xla/layout_util.cc`
     (ValidateLayoutForShape), probed with jaxlib 0.10.2.
     """
-    said = module.attributes.get("entry_computation_layout")
-    if isinstance(said, ProgramShape):
-        for shape in (*said.parameters, said.result):
+    stated = module.attributes.get("entry_computation_layout")
+    if isinstance(stated, ProgramShape):
+        for shape in (*stated.parameters, stated.result):
             problem = layout_problem(shape)
             if problem:
                 at = header_span(module, "entry_computation_layout")
@@ -144,8 +146,8 @@ def layout_problem(shape: Shape) -> Problem | None:
 
 def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
     if set(layout.minor_to_major) != set(range(array.rank)):
-        what = f"the layout {Layout(layout.minor_to_major)} of {array.without_layout()}"
-        return f"{what} is no order of dimensions", f"0 to {array.rank - 1}, each once"
+        subject = f"the layout {Layout(layout.minor_to_major)} of {array.without_layout()}"
+        return f"{subject} is no order of dimensions", f"0 to {array.rank - 1}, each once"
     if not layout.extension:
         return None
     try:
@@ -168,14 +170,14 @@ def _extension_problem(
         return f"the layout {layout} has an empty tile", "tile sizes from 1, or *"
     if extension.element_bits < 0 or extension.tail_padding_elements < 1:
         return f"the layout {layout} has a size below its least", "E(…) from 0 and L(…) from 1"
-    seen = set()
+    split_dimensions = set()
     for split in extension.splits:
-        if not 0 <= split.dimension < array.rank or split.dimension in seen:
+        if not 0 <= split.dimension < array.rank or split.dimension in split_dimensions:
             return (
                 f"the layout {layout} splits dimension {split.dimension}",
                 f"dimensions 0 to {array.rank - 1}, each at most once",
             )
-        seen.add(split.dimension)
+        split_dimensions.add(split.dimension)
         size = array.dimensions[layout.minor_to_major[array.rank - 1 - split.dimension]]
         bounds = (0, *split.indices, size)
         if any(a >= b for a, b in pairwise(bounds)):

@@ -61,9 +61,9 @@ def _without_every_ipu(instruction: Instruction) -> str:
     text = instruction.attributes.text(_KEY)
     if "device=-1" not in text:
         return text
-    said = instruction.attributes.text("frontend_attributes") + instruction.backend_config
+    markings = instruction.attributes.text("frontend_attributes") + instruction.backend_config
     if instruction.opcode == "get-tuple-element" or (
-        instruction.opcode == "call" and "PipelineStage" in said
+        instruction.opcode == "call" and "PipelineStage" in markings
     ):
         return text.replace("device=-1", "device=0")
     return text
@@ -171,8 +171,12 @@ def _check_same(module: Module, related: list[Instruction], report: Report) -> N
         known = first.attributes.text(_KEY)
         if text == known:
             continue
-        one, other = _read(known), _read(text)
-        if one is None or other is None or mean_the_same(one, other, instruction.shape):
+        known_sharding, sharding = _read(known), _read(text)
+        if (
+            known_sharding is None
+            or sharding is None
+            or mean_the_same(known_sharding, sharding, instruction.shape)
+        ):
             continue
         before = attribute_span(module, first, _KEY)
         report.add(

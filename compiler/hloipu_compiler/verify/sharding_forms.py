@@ -101,10 +101,10 @@ def mean_the_same(a: Sharding, b: Sharding, shape: Shape) -> bool:
     first, second = leaf_shardings(a, shape), leaf_shardings(b, shape)
     if len(first) != len(second):
         return False
-    for one, other in zip(first, second, strict=True):
-        if (one.named is None) != (other.named is None) and effective_kind(one) not in WHOLE:
-            if one.data_tiles != other.data_tiles:
+    for leaf_a, leaf_b in zip(first, second, strict=True):
+        if (leaf_a.named is None) != (leaf_b.named is None) and effective_kind(leaf_a) not in WHOLE:
+            if leaf_a.data_tiles != leaf_b.data_tiles:
                 return False
-        elif normal_form(one) != normal_form(other):
+        elif normal_form(leaf_a) != normal_form(leaf_b):
             return False
     return True
