@@ -29,24 +29,24 @@ def paired_state(
     aliases: Sequence[AliasPair],
     parameters: Sequence[EntryArray],
     results: Sequence[EntryArray],
-    others: Set[int],
+    not_state: Set[int],
 ) -> Pairs | None:
     """Return (parameter, result) of all aliased parameters, or None where it is not clear.
 
-    `others`: parameters that are no state, donated or not.
+    `not_state`: parameters that are no state, donated or not.
     """
-    given = [(alias.parameter, alias.result) for alias in aliases if not alias.must]
-    is_meant = _greedy(given, parameters, results) != dict(given)
+    optional = [(alias.parameter, alias.result) for alias in aliases if not alias.must]
+    is_meant = _greedy(optional, parameters, results) != dict(optional)
     settled = [
         (alias.parameter, alias.result)
         for alias in aliases
-        if alias.must and alias.parameter not in others
+        if alias.must and alias.parameter not in not_state
     ]
-    open_ones = [pair for pair in given if pair[0] not in others]
+    open_ones = [pair for pair in optional if pair[0] not in not_state]
     if not open_ones or is_meant:
         return sorted((*settled, *open_ones))
-    taken = {result for _, result in settled}
-    free = [array for array in results if array.number not in taken]
+    used_results = {result for _, result in settled}
+    free = [array for array in results if array.number not in used_results]
     donated = [parameters[number] for number, _ in sorted(open_ones)]
     pairs = runs_of_results(donated, free)
     if pairs is None and _has_no_choice(donated, free):

@@ -24,9 +24,9 @@ def alive_bytes(
     added up as they come (`plan.added_up`) are gone when they are made. `late`: parameters come in
     when they are read first. Bytes of which the IPU is not known count in equal parts on all.
     """
-    taken = plan.added_up.get(computation.name, frozenset())
+    added_up = plan.added_up.get(computation.name, frozenset())
     buffers = _without(
-        standing, computation, buffers_of(computation, module.computation, {}, taken)
+        standing, computation, buffers_of(computation, module.computation, {}, added_up)
     )
     wanted = [plan.ipus.get((computation.name, op.name)) for op in computation.instructions]
     if all(ipu is None for ipu in wanted):
@@ -49,15 +49,15 @@ def _without(standing: frozenset[int], computation: Computation, buffers: Buffer
 def _homes(buffers: Buffers, plan: Plan, computation: Computation) -> Sequence[int]:
     """Return the IPU of each buffer."""
     homes = [_NOWHERE] * len(buffers.sizes)
-    for instruction, own in zip(computation.instructions, buffers.makes, strict=True):
+    for instruction, made_buffers in zip(computation.instructions, buffers.makes, strict=True):
         ipu = plan.ipus.get((computation.name, instruction.name), _NOWHERE)
-        for number, buffer in enumerate(own):
+        for number, buffer in enumerate(made_buffers):
             homes[buffer] = plan.held_ipus.get((computation.name, instruction.name, number), ipu)
-    given = iter(buffers.given)
+    entry_buffers = iter(buffers.given)
     for instruction in computation.instructions:
         if instruction.parameter_number >= 0:
             for number, _ in enumerate(leaves(instruction.shape)):
-                buffer = next(given, _NOWHERE)
+                buffer = next(entry_buffers, _NOWHERE)
                 if buffer >= 0:
                     homes[buffer] = plan.held_ipus.get(
                         (computation.name, instruction.name, number), _NOWHERE
@@ -114,12 +114,7 @@ class _OnIpus:
 
 
 def _alive_on(
-    wanted: Sequence[int | None],
-    buffers: Buffers,
-    homes: Sequence[int],
-    shards: int,
-    *,
-    late: bool,
+    wanted: Sequence[int | None], buffers: Buffers, homes: Sequence[int], shards: int, *, late: bool
 ) -> list[int]:
     """Return what `_alive` does, each instruction's on its own IPU, in one walk for all IPUs."""
     live = _OnIpus(buffers.sizes, homes, shards)

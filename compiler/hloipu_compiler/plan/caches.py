@@ -2,12 +2,7 @@
 
 from collections.abc import Iterable, Sequence, Set
 
-from hloipu_compiler.analysis.written_state import (
-    is_computed,
-    is_written,
-    keeps_parts,
-    parts_kept,
-)
+from hloipu_compiler.analysis.written_state import is_computed, is_written, keeps_parts, parts_kept
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.plan.entry_arrays import parameter_arrays, parameter_places, result_places
 from hloipu_compiler.plan.training_signs import has_backward_names, is_float, is_loss
@@ -17,19 +12,21 @@ Pairs = Sequence[tuple[int, int]]
 """Parameters that are state, and the results that are their next values."""
 
 
-def caches_of(module: Module, state: Pairs, others: Set[int]) -> frozenset[int]:
+def caches_of(module: Module, state: Pairs, known_caches: Set[int]) -> frozenset[int]:
     """Return the parameters of all state that changes, if it is caches and whole numbers alone.
 
     Keys and values of a decoder, positions, keys of random numbers: each micro-batch makes them
-    anew. `others`: state of which that is known already. Empty where any other float is state, for
-    that may be a weight.
+    anew. `known_caches`: state of which that is known. Empty where any other float is state,
+    for that may be a weight.
     """
     arrays = parameter_arrays(module)
-    given, results = parameter_places(module), result_places(module)
-    state = [(p, r) for p, r in state if not _is_handed_back(module, given[p], results[r])]
-    caches = {parameter for parameter, _ in state} - others
+    parameter_indices, results = parameter_places(module), result_places(module)
+    state = [
+        (p, r) for p, r in state if not _is_handed_back(module, parameter_indices[p], results[r])
+    ]
+    caches = {parameter for parameter, _ in state} - known_caches
     floats = [pair for pair in state if pair[0] in caches and is_float(arrays[pair[0]])]
-    if all(is_written(module, given[p], results[r]) for p, r in floats):
+    if all(is_written(module, parameter_indices[p], results[r]) for p, r in floats):
         return frozenset(caches)
     return frozenset()
 
@@ -41,8 +38,8 @@ def written_caches(
 
     So a forward step hands on keys and values of earlier words, though nothing is donated.
     """
-    given, new = parameter_places(module), result_places(module)
-    numbers = {tuple(given[array.number]): array for array in parameters if array.shape}
+    old, new = parameter_places(module), result_places(module)
+    numbers = {tuple(old[array.number]): array for array in parameters if array.shape}
     kinds = {array.kind for array in numbers.values()}
     written: list[tuple[int, int]] = []
     for result in results:
@@ -50,9 +47,9 @@ def written_caches(
             continue
         sources = [numbers.get(place) for place in parts_kept(module, new[result.number])]
         alike = [source for source in sources if source is not None and source.kind == result.kind]
-        if len(alike) == 1 and is_written(module, given[alike[0].number], new[result.number]):
+        if len(alike) == 1 and is_written(module, old[alike[0].number], new[result.number]):
             written.append((alike[0].number, result.number))
-            del numbers[given[alike[0].number]]
+            del numbers[old[alike[0].number]]
     return sorted(written)
 
 
@@ -72,10 +69,10 @@ def is_forward_pass(module: Module, alike: Pairs, results: Iterable[EntryArray])
     As a block with a skip computes its output that way too, it is so as well where the dump names
     its ops, none of them is of a backward pass, and no result could be a loss.
     """
-    given, new = parameter_places(module), result_places(module)
-    if any(keeps_parts(module, given[p], new[r]) for p, r in alike):
+    old, new = parameter_places(module), result_places(module)
+    if any(keeps_parts(module, old[p], new[r]) for p, r in alike):
         return False
-    if not any(is_computed(module, given[p], new[r]) for p, r in alike):
+    if not any(is_computed(module, old[p], new[r]) for p, r in alike):
         return True
     if not all(is_float(parameter_arrays(module)[p]) for p, _ in alike):
         return False

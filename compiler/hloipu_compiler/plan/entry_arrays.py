@@ -44,22 +44,22 @@ def _arrays_of(module: Module) -> list[EntryArray]:
         for index, shape in leaves:
             name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
             arrays.append(_array(len(arrays), shape, name, group))
-    counts = Counter(each.name for each in arrays)
-    if not any(each.group for each in arrays):
+    counts = Counter(array.name for array in arrays)
+    if not any(array.group for array in arrays):
         arrays = _grouped_by_name(arrays)
     return [
-        each if counts[each.name] == 1 else each._replace(name=f"{each.name}#{each.number}")
-        for each in arrays
+        array if counts[array.name] == 1 else array._replace(name=f"{array.name}#{array.number}")
+        for array in arrays
     ]
 
 
 def _grouped_by_name(arrays: list[EntryArray]) -> list[EntryArray]:
     """Return arrays with the arguments that their names tell of, if one of them has several."""
-    paths = [_WRITTEN_PATH.fullmatch(each.name) for each in arrays]
-    groups = [path[1] if path else each.name for path, each in zip(paths, arrays, strict=True)]
+    paths = [_WRITTEN_PATH.fullmatch(array.name) for array in arrays]
+    groups = [path[1] if path else array.name for path, array in zip(paths, arrays, strict=True)]
     if max(Counter(groups).values(), default=0) < 2:
         return arrays
-    return [each._replace(group=group) for each, group in zip(arrays, groups, strict=True)]
+    return [array._replace(group=group) for array, group in zip(arrays, groups, strict=True)]
 
 
 def result_arrays(module: Module) -> list[EntryArray]:
@@ -90,14 +90,14 @@ def aliased(module: Module) -> list[AliasPair]:
             parameters[parameter, index] = len(parameters)
     leaves = all_leaves(entry.instructions[entry.root].shape)
     results = {index: number for number, (index, _) in enumerate(leaves)}
-    given, new = parameter_arrays(module), result_arrays(module)
+    old, new = parameter_arrays(module), result_arrays(module)
     pairs: dict[int, AliasPair] = {}
     aliases = module.attributes.get("input_output_alias", ())
     for alias in aliases if isinstance(aliases, tuple) else ():
         if isinstance(alias, Alias):
             parameter = parameters.get((alias.parameter, alias.parameter_index), -1)
             result = results.get(alias.output_index, -1)
-            if min(parameter, result) >= 0 and given[parameter].kind == new[result].kind:
+            if min(parameter, result) >= 0 and old[parameter].kind == new[result].kind:
                 pair = AliasPair(parameter, result, alias.kind == "must-alias")
                 pairs.setdefault(parameter, pair)
     return sorted(pairs.values())
@@ -107,10 +107,10 @@ def donated_alone(module: Module) -> frozenset[int]:
     """Return the parameters that the header gives away without saying to which result."""
     places = {place: n for n, place in enumerate(parameter_places(module))}
     donors = module.attributes.get("buffer_donor", ())
-    given = (
+    donated = (
         [donor for donor in donors if isinstance(donor, Donor)] if isinstance(donors, tuple) else []
     )
-    numbers = [places.get((donor.parameter, *donor.parameter_index)) for donor in given]
+    numbers = [places.get((donor.parameter, *donor.parameter_index)) for donor in donated]
     return frozenset(n for n in numbers if n is not None)
 
 
@@ -119,12 +119,14 @@ def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
     arrays: list[tuple[Index, ArrayShape]] = []
     stack: list[tuple[Index, Shape]] = [((), shape)]
     while stack:
-        index, each = stack.pop()
-        if isinstance(each, TupleShape):
-            parts = [((*index, n), part) for n, part in enumerate(each.elements)]
+        index, part_shape = stack.pop()
+        if isinstance(part_shape, TupleShape):
+            parts = [((*index, n), part) for n, part in enumerate(part_shape.elements)]
             stack.extend(reversed(parts))
         else:
-            arrays.append((index, each if isinstance(each, ArrayShape) else each.contents))
+            arrays.append(
+                (index, part_shape if isinstance(part_shape, ArrayShape) else part_shape.contents)
+            )
     return arrays
 
 

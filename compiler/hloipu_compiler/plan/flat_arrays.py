@@ -22,20 +22,22 @@ def with_flat_parameters(module: Module) -> Module:
     what is put together again are left for `simplify-tuples`.
     """
     entry = module.entry
-    given = [entry.instructions[position] for position in entry.parameters]
-    if not any(isinstance(instruction.shape, TupleShape) for instruction in given):
+    parameters = [entry.instructions[position] for position in entry.parameters]
+    if not any(isinstance(instruction.shape, TupleShape) for instruction in parameters):
         return module
-    if any(leaf.element_type.name == _TOKEN for op in given for _, leaf in all_leaves(op.shape)):
+    if any(
+        leaf.element_type.name == _TOKEN for op in parameters for _, leaf in all_leaves(op.shape)
+    ):
         return module
     first: list[int] = []
     count = 0
-    for instruction in given:
+    for instruction in parameters:
         first.append(count)
         count += len(all_leaves(instruction.shape))
     flat_entry = _Flattening(entry, first).written()
     new = replace(module, computations=_with(module, flat_entry))
     return replace(
-        new, attributes=_renumbered(new, [instruction.shape for instruction in given], first)
+        new, attributes=_renumbered(new, [instruction.shape for instruction in parameters], first)
     )
 
 
@@ -96,8 +98,10 @@ class _Flattening:
             inner = _fresh(self.names, f"{name}.{index}")
             at, number = self._given(instruction, part, number, inner)
             parts.append(at)
-        whole = Instruction(name, "tuple", shape, tuple(parts), NO_ATTRIBUTES, instruction.metadata)
-        return self._add(whole), number
+        tuple_op = Instruction(
+            name, "tuple", shape, tuple(parts), NO_ATTRIBUTES, instruction.metadata
+        )
+        return self._add(tuple_op), number
 
 
 def _apart(instructions: list[Instruction], names: set[str], position: int) -> int:

@@ -18,11 +18,7 @@ from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.memo import Memo, Same
-from hloipu_compiler.plan.entry_arrays import (
-    parameter_places,
-    result_arrays,
-    result_places,
-)
+from hloipu_compiler.plan.entry_arrays import parameter_places, result_arrays, result_places
 from hloipu_compiler.plan.training_signs import is_float
 from hloipu_compiler.plan.wrapping import EntryArray
 from hloipu_runtime.frozen import dataclass
@@ -59,10 +55,10 @@ _MEMO: Memo[Batch] = Memo(1)
 
 def _batch_arrays(module: Module) -> Batch:
     classes = scaling_classes(module)
-    given = _arrays_with(module, classes, is_result=False)
+    parameters_of = _arrays_with(module, classes, is_result=False)
     returned = _arrays_with(module, classes, is_result=True)
-    shared = given.keys() & returned.keys()
-    sizes, whole = _computed_bytes(module, classes)
+    shared = parameters_of.keys() & returned.keys()
+    sizes, total_bytes = _computed_bytes(module, classes)
     leading, inner, lengths = _places(module, classes)
     pointed = looked_up(module, classes)
     alone = leading - inner - pointed - weights(module, classes)
@@ -78,18 +74,20 @@ def _batch_arrays(module: Module) -> Batch:
             (sum(sizes.get(member, 0) for member in cells), key) for key, cells in alike.items()
         )
         size, key = max(weighed, default=(0, (0, 0)))
-        if not size or size < _LEAST_SHARE * whole:
+        if not size or size < _LEAST_SHARE * total_bytes:
             return None
         members = alike[key]
         return Batch(
-            frozenset(number for cell in members for number in given[cell]),
+            frozenset(number for cell in members for number in parameters_of[cell]),
             frozenset(number for cell in members for number in returned.get(cell, ())),
         )
 
     if (batch := largest(alone & shared)) is not None:
         return batch
     kept_and_summed = _kept_and_summed(module, classes)
-    numbers = [number for cell in alone & kept_and_summed - shared for number in given[cell]]
+    numbers = [
+        number for cell in alone & kept_and_summed - shared for number in parameters_of[cell]
+    ]
     if numbers:
         return Batch(frozenset(numbers))
     if (batch := largest(alone - shared)) is not None:
@@ -198,8 +196,8 @@ def _arrays_with(
         if len(path) > 1:
             continue  # classes know of no tuples in tuples
         element = path[0] if path else WHOLE
-        for each, array in arrays_of(entry.instructions[position].shape):
-            for dimension in range(array.rank if each == element else 0):
+        for leaf, array in arrays_of(entry.instructions[position].shape):
+            for dimension in range(array.rank if leaf == element else 0):
                 cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
                 if cell is not None:
                     places_of_class.setdefault(cell, {}).setdefault(number, dimension)
@@ -214,16 +212,16 @@ def _computed_bytes(module: Module, classes: Classes) -> tuple[dict[Cell, int], 
     entry = module.entry
     least = _SEVERAL if len(entry.parameters) > 1 else 0
     sizes: dict[Cell, int] = {}
-    whole = 0
+    total_bytes = 0
     for position, source in enumerate(_sources(entry)):
         if source != least or entry.instructions[position].opcode == "tuple":
             continue
         for element, array in arrays_of(entry.instructions[position].shape):
-            whole += array.byte_count
+            total_bytes += array.byte_count
             cells = (Cell(entry.name, position, element, d) for d in range(array.rank))
             for cell in {classes.of_cell[cell] for cell in cells if cell in classes.of_cell}:
                 sizes[cell] = sizes.get(cell, 0) + array.byte_count
-    return sizes, whole
+    return sizes, total_bytes
 
 
 _NOTHING, _SEVERAL = -1, -2
@@ -259,17 +257,17 @@ def _moved(computation: Computation) -> list[int]:
 def _kept_and_summed(module: Module, classes: Classes) -> Set[Cell]:
     """Return the classes that one product keeps and another one sums over."""
     entry = module.entry
-    kept, over = set[Cell](), set[Cell]()
+    uncontracted, contracted = set[Cell](), set[Cell]()
     for position, summed in _products(entry):
         instruction = entry.instructions[position]
         rank = instruction.shape.rank if isinstance(instruction.shape, ArrayShape) else 0
         for at, dimensions, into in (
-            (position, range(rank), kept),
-            *((i, summed[side], over) for side, i in enumerate(instruction.operands)),
+            (position, range(rank), uncontracted),
+            *((i, summed[side], contracted) for side, i in enumerate(instruction.operands)),
         ):
             cells = (Cell(entry.name, at, WHOLE, d) for d in dimensions)
             into.update(classes.of_cell[cell] for cell in cells if cell in classes.of_cell)
-    return kept & over
+    return uncontracted & contracted
 
 
 def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:

@@ -63,60 +63,60 @@ def _looked_through(computation: Computation, replicas: int, partitions: int) ->
     known: dict[int, Array] = {}
     """Single integers of all participants; of constants the one number, or row, of everyone."""
     parts: dict[int, Starts] = {}
-    for position, x in enumerate(ops):
-        operands = [known[i] for i in x.operands if i in known]
-        all_known = len(operands) == len(x.operands)
-        if x.opcode in places:
-            known[position] = places[x.opcode].astype(np.uint32)
-        elif x.opcode == "constant":
-            value = _integers(x)
+    for position, op in enumerate(ops):
+        operands = [known[i] for i in op.operands if i in known]
+        all_known = len(operands) == len(op.operands)
+        if op.opcode in places:
+            known[position] = places[op.opcode].astype(np.uint32)
+        elif op.opcode == "constant":
+            value = _integers(op)
             if value is not None:
                 known[position] = value
-        elif x.opcode == "dynamic-slice" and all(i in known for i in x.operands[1:]):
-            given = operands[1:] if all_known else operands
-            starts = _starts(computation, x, given, len(everyone))
-            is_row = ops[x.operands[0]].opcode == "constant"
-            if starts and all_known and is_row and len(starts[0]) == 1 and _is_single(x):
+        elif op.opcode == "dynamic-slice" and all(i in known for i in op.operands[1:]):
+            start_operands = operands[1:] if all_known else operands
+            starts = _starts(computation, op, start_operands, len(everyone))
+            is_row = ops[op.operands[0]].opcode == "constant"
+            if starts and all_known and is_row and len(starts[0]) == 1 and _is_single(op):
                 known[position] = operands[0][[at for (at,) in starts]]
             elif any(a != b for a, b in pairwise(starts)):
                 parts[position] = starts
-        elif operands and all_known and _is_single(x):
-            if x.opcode in _HANDING_ON:
+        elif operands and all_known and _is_single(op):
+            if op.opcode in _HANDING_ON:
                 known[position] = operands[0]
-            elif x.opcode in _COMBINING:
+            elif op.opcode in _COMBINING:
                 with np.errstate(over="ignore"):
-                    known[position] = _COMBINING[x.opcode](*operands)
-    own = {i for i in known if ops[i].opcode != "constant"}
-    read = {
+                    known[position] = _COMBINING[op.opcode](*operands)
+    participant_values = {i for i in known if ops[i].opcode != "constant"}
+    read_positions = {
         i
-        for position, x in enumerate(ops)
-        for number, i in enumerate(x.operands)
-        if position not in own and not (position in parts and number)
+        for position, op in enumerate(ops)
+        for number, i in enumerate(op.operands)
+        if position not in participant_values and not (position in parts and number)
     }
-    read.add(computation.root)
-    unread = frozenset(i for i in known if i not in read)
+    read_positions.add(computation.root)
+    unread = frozenset(i for i in known if i not in read_positions)
     numbers = {
         i: np.broadcast_to(known[i], everyone.shape)
-        for i in own & read
+        for i in participant_values & read_positions
         if ops[i].opcode not in places
     }
     return OwnNumbers(numbers, parts, unread)
 
 
-def _is_single(x: Instruction) -> bool:
-    return isinstance(x.shape, ArrayShape) and x.shape.element_count == 1
+def _is_single(op: Instruction) -> bool:
+    return isinstance(op.shape, ArrayShape) and op.shape.element_count == 1
 
 
-def _integers(x: Instruction) -> Array | None:
+def _integers(op: Instruction) -> Array | None:
     """Return a constant of whole numbers, a single one as a row of one; None for all others."""
-    shape = x.shape
+    shape = op.shape
     if not isinstance(shape, ArrayShape) or len(shape.dimensions) > 1:
         return None
     kind = shape.element_type
     if not kind.is_integer or kind.bits < 8 or shape.element_count > _MOST_ROWS:
         return None
     try:
-        (array,) = constant_leaves(x)
+        (array,) = constant_leaves(op)
     except ElidedConstantError:
         return None
     return np.asarray(array).reshape(-1)
@@ -126,19 +126,21 @@ _MOST_ROWS = 2**16
 """Of a table that is looked through: more than there are participants in any system."""
 
 
-def _starts(computation: Computation, x: Instruction, given: Sequence[Array], count: int) -> Starts:
+def _starts(
+    computation: Computation, op: Instruction, start_operands: Sequence[Array], count: int
+) -> Starts:
     """Return where a dynamic slice begins for each participant, within bounds; empty: unknown."""
-    source = computation.instructions[x.operands[0]].shape
+    source = computation.instructions[op.operands[0]].shape
     assert isinstance(source, ArrayShape)
-    assert isinstance(x.shape, ArrayShape)
-    if len(given) != len(source.dimensions):
+    assert isinstance(op.shape, ArrayShape)
+    if len(start_operands) != len(source.dimensions):
         return ()  # as dumps before 2019 have them: one vector
     columns = []
-    for own, n, size in zip(given, source.dimensions, x.shape.dimensions, strict=True):
-        if own.shape not in ((1,), (count,)):
+    for start, n, size in zip(start_operands, source.dimensions, op.shape.dimensions, strict=True):
+        if start.shape not in ((1,), (count,)):
             return ()
         # In the numbers' own type: beyond 2**63 an unsigned one would come out negative.
-        least_last = np.minimum(own, own.dtype.type(min(n - size, np.iinfo(own.dtype).max)))
+        least_last = np.minimum(start, start.dtype.type(min(n - size, np.iinfo(start.dtype).max)))
         within = np.maximum(least_last.astype(np.int64), 0)
         columns.append(np.broadcast_to(within, (count,)).tolist())
     return tuple(zip(*columns, strict=True))

@@ -80,10 +80,10 @@ class PipelineRequest:
 
     def without_gaps(self) -> "PipelineRequest":
         """Return the request with the IPUs of the device map counted without gaps."""
-        numbers = sorted({ipu for here in self.device_map for ipu in here})
+        numbers = sorted({ipu for ipus in self.device_map for ipu in ipus})
         if numbers == list(range(len(numbers))):
             return self
-        device_map = tuple(tuple(map(numbers.index, here)) for here in self.device_map)
+        device_map = tuple(tuple(map(numbers.index, ipus)) for ipus in self.device_map)
         return replace(self, device_map=device_map, numbers=tuple(numbers))
 
     @property
@@ -187,18 +187,18 @@ class Pipelining:
     def lines(self) -> list[str]:
         """Return what was decided, for people."""
         trains = self.schedule.trains
-        each = "an update" if trains else "a step"
+        per_update = "an update" if trains else "a step"
         plural = "" if self.micro_batches == 1 else "es"
-        said = f"gradients combined by {self.reduction}" if trains else "no gradients"
+        combined = f"gradients combined by {self.reduction}" if trains else "no gradients"
         lines = [self.evidence] if self.evidence else []
-        lines.append(f"{self.micro_batches} micro-batch{plural} {each}, {said}")
+        lines.append(f"{self.micro_batches} micro-batch{plural} {per_update}, {combined}")
         if self.schedule.stages > 1:
             numbers = self.numbers or range(self.ipu_count)
-            on = device_map_text([numbers[ipu] for ipu in here] for here in self.ipus)
+            on = device_map_text([numbers[ipu] for ipu in ipus] for ipus in self.ipus)
             idle = self.span - self.ipu_count
             lines.append(
                 f"{self.schedule.stages} stages on IPUs {on}, "
-                f"{self.schedule.kind}: {self.schedule.timetable.slots} slots {each}"
+                f"{self.schedule.kind}: {self.schedule.timetable.slots} slots {per_update}"
             )
             if idle:
                 used = device_map_text((number,) for number in numbers)
@@ -252,5 +252,6 @@ def replicas_text(replicas: int, ipus: int) -> str:
 def device_map_text(ipus: Iterable[Sequence[int]]) -> str:
     """Return the IPUs of each stage as `--device-map` takes them."""
     return ",".join(
-        str(here[0]) if len(here) == 1 else f"[{','.join(map(str, here))}]" for here in ipus
+        str(stage_ipus[0]) if len(stage_ipus) == 1 else f"[{','.join(map(str, stage_ipus))}]"
+        for stage_ipus in ipus
     )

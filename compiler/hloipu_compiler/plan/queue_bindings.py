@@ -12,20 +12,19 @@ _OUTFEED = re.compile(r"([^:=]+)(?::(every[=-][0-9]+|[^:=]*))?(?:=(.*))?", re.DO
 
 
 def feeds_of(
-    asked: Mapping[str, tuple[int, ...]],
-    parameters: Sequence[EntryArray],
-    roles: Mapping[int, str],
+    asked: Mapping[str, tuple[int, ...]], parameters: Sequence[EntryArray], roles: Mapping[int, str]
 ) -> tuple[FeedBinding, ...]:
     """Return the feeds that are asked for; parameters that are data otherwise make up `data`."""
     feeds = [FeedBinding(name, tuple(numbers)) for name, numbers in asked.items()]
-    seen: dict[int, str] = {}
+    feed_by_parameter: dict[int, str] = {}
     for feed in feeds:
         for number in feed.places:
             if number >= len(parameters):
                 raise _no_such("feed", feed.name, "parameter", number, len(parameters))
-            if number in seen:
+            if number in feed_by_parameter:
                 raise UsageError(
-                    "E3151", f"parameter {number} is fed by {seen[number]!r} and {feed.name!r}"
+                    "E3151",
+                    f"parameter {number} is fed by {feed_by_parameter[number]!r} and {feed.name!r}",
                 )
             if roles.get(number) in _NOT_FED:
                 raise UsageError(
@@ -34,10 +33,12 @@ def feeds_of(
                     f"{roles[number]}",
                     hint="what a queue feeds is data",
                 )
-            seen[number] = feed.name
-    rest = tuple(n for n, role in sorted(roles.items()) if role == "data" and n not in seen)
-    if rest:
-        feeds.append(FeedBinding("data", rest))
+            feed_by_parameter[number] = feed.name
+    unfed = tuple(
+        n for n, role in sorted(roles.items()) if role == "data" and n not in feed_by_parameter
+    )
+    if unfed:
+        feeds.append(FeedBinding("data", unfed))
     return tuple(named_feed(feed, parameters) for feed in feeds)
 
 
@@ -49,7 +50,7 @@ def named_feed(feed: FeedBinding, parameters: Sequence[EntryArray]) -> FeedBindi
 def outfeeds_of(
     request: WrappingRequest,
     results: Sequence[EntryArray],
-    kept: Set[int],
+    state_results: Set[int],
     feeds: Sequence[FeedBinding],
 ) -> tuple[tuple[FeedBinding, ...], tuple[int, ...]]:
     """Return the outfeeds, and the results that no queue takes.
@@ -58,28 +59,28 @@ def outfeeds_of(
     all, as in steps that are cut, they go to queues `result.N`.
     """
     named = [_read(text, results) for text in request.outfeeds]
-    taken = {number for outfeed in named for number in outfeed.places}
-    rest = tuple(
+    queued = {number for outfeed in named for number in outfeed.places}
+    left_over = tuple(
         array.number
         for array in results
-        if array.number not in taken | kept and array.element_type != "token"
+        if array.number not in queued | state_results and array.element_type != "token"
     )
     open_ones = [n for n, outfeed in enumerate(named) if not outfeed.places]
     if open_ones:
-        if len(open_ones) > 1 or not rest:
+        if len(open_ones) > 1 or not left_over:
             raise UsageError(
                 "E3151",
                 f"--outfeed {named[open_ones[-1]].name} takes the results that are left: "
-                + ("several outfeeds do" if rest else "there are none"),
+                + ("several outfeeds do" if left_over else "there are none"),
                 hint="say which: --outfeed NAME=N,…",
             )
-        named[open_ones[0]] = named[open_ones[0]]._replace(places=rest)
-        rest = ()
+        named[open_ones[0]] = named[open_ones[0]]._replace(places=left_over)
+        left_over = ()
     for outfeed in named:
         _check_reduction(outfeed, results, request.loop)
     if request.queues_take_all:
-        named += [FeedBinding(f"result.{number}", (number,)) for number in rest]
-        rest = ()
+        named += [FeedBinding(f"result.{number}", (number,)) for number in left_over]
+        left_over = ()
     names = [queue.name for queue in (*feeds, *named)]
     for name in names:
         if names.count(name) > 1:
@@ -88,7 +89,7 @@ def outfeeds_of(
             )
         if not name or len(name) > _LONGEST_NAME or not name.isprintable():
             raise UsageError("E3151", f"{name[:_LONGEST_NAME]!r} is no name for a queue")
-    return tuple(named), rest
+    return tuple(named), left_over
 
 
 def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
@@ -99,13 +100,13 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
             "E3151", f"--outfeed {text[:80]}: expected is NAME, NAME=N,… or NAME:MODE=N,…",
             hint="--outfeed loss=4, --outfeed loss:last=4",
         )  # fmt: skip
-    name, said, numbers = (part or "" for part in match.groups())
+    name, mode_text, numbers = (part or "" for part in match.groups())
     before, colon, after = numbers.partition(":")
     if colon:
-        if said:
+        if mode_text:
             raise UsageError("E3151", f"--outfeed {text}: two modes are given")
-        said, numbers = before.strip(), after
-    mode = _mode(text, said) if said else ""
+        mode_text, numbers = before.strip(), after
+    mode = _mode(text, mode_text) if mode_text else ""
     reduction = mode if mode in ("sum", "mean") else ""
     binding = FeedBinding(name.strip(), (), reduction, "" if reduction else mode)
     if not numbers and not text.endswith(("=", ":")):
@@ -133,15 +134,15 @@ def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
     return binding._replace(places=places, names=tuple(keys))
 
 
-def _mode(text: str, said: str) -> str:
+def _mode(text: str, mode_text: str) -> str:
     """Return a mode as outfeeds know it; UsageError E3151 for any other."""
     from hloipu_runtime.streams.modes import parse_mode  # plain steps have no outfeeds
 
     try:
-        return str(parse_mode(said.replace("every=", "every-")))
+        return str(parse_mode(mode_text.replace("every=", "every-")))
     except StreamError:
         raise UsageError(
-            "E3151", f"--outfeed {text}: there is no mode {said[:40]!r}",
+            "E3151", f"--outfeed {text}: there is no mode {mode_text[:40]!r}",
             hint="modes: all, last, first, every=N, and sum or mean on the device",
         ) from None  # fmt: skip
 
@@ -162,9 +163,9 @@ def _check_reduction(outfeed: FeedBinding, results: Sequence[EntryArray], loop: 
             )
 
 
-def _no_such(option: str, name: str, what: str, number: int, count: int) -> UsageError:
+def _no_such(option: str, name: str, kind: str, number: int, count: int) -> UsageError:
     return UsageError(
         "E3151",
-        f"--{option} {name}: there is no {what} {number}",
-        hint=f"{what}s are numbered from 0 to {count - 1}, arrays counted",
+        f"--{option} {name}: there is no {kind} {number}",
+        hint=f"{kind}s are numbered from 0 to {count - 1}, arrays counted",
     )

@@ -64,13 +64,13 @@ def replica_keys(
         wanted = frozenset(n for n in keys if not in_update >> n & 1)
     fed = {n for feed in (wrapping.feeds if wrapping else ()) for n in feed.places}
     users = Numbering(stacks, PARAMETER).users
-    said = _Said(walk, names, users)
+    describer = _Said(walk, names, users)
     lines: tuple[str, ...] = ()
     if replicas > 1:
-        lines = said.of_replicas(wanted, fed, {n for n in keys if in_update >> n & 1}, asked)
+        lines = describer.of_replicas(wanted, fed, {n for n in keys if in_update >> n & 1}, asked)
     if pipelining is not None and pipelining.micro_batches > 1:
         changing = {p for p, r in pipelining.per_micro_batch if walk.changes(p, r)}
-        lines += said.of_micro_batches({*changing, *fed}, pipelining.update)
+        lines += describer.of_micro_batches({*changing, *fed}, pipelining.update)
     folded = sorted({users(n) for n in wanted}) if replicas > 1 else ()
     return ReplicaKeys(tuple(folded), lines, draws=True)
 
@@ -122,20 +122,20 @@ class _Said:
                 "  random numbers: no parameter is certain to be a key, none has replicas' "
                 "numbers folded in"
             )
-        own = self.walk.replica_bit
+        differing = self.walk.replica_bit
         for number in {*folded, *fed}:
-            own |= 1 << number
-        numbers = self._behind(list(self.walk.draws.values()), own)
+            differing |= 1 << number
+        numbers = self._behind(list(self.walk.draws.values()), differing)
         if numbers is None:
             return tuple(names)
-        said = f"  random numbers: the same on every replica from {self._named(numbers)}"
+        line = f"  random numbers: the same on every replica from {self._named(numbers)}"
         if asked == SAME:
-            said += ", as --replica-keys same has it"
+            line += ", as --replica-keys same has it"
         elif numbers & in_update:
-            said += ", which the update reads: weights stay alike"
+            line += ", which the update reads: weights stay alike"
         else:
-            said += "; feed a key, or give the session one for each (a first axis of replicas)"
-        return (*names, said)
+            line += "; feed a key, or give the session one for each (a first axis of replicas)"
+        return (*names, line)
 
     def of_micro_batches(self, changing: Set[int], update: str) -> tuple[str, ...]:
         """Return a line for draws that every micro-batch makes alike.

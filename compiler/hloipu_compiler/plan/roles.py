@@ -57,11 +57,11 @@ def with_roles(
     Raises UsageError E3150 and E3151 as `required_wrapping` does, E3151 where an accumulator's
     parameter is not there, or named twice with different types.
     """
-    said, seen = carried_of(module, wrapping)
+    stated, recognised = carried_of(module, wrapping)
     return replace(
         request,
-        carried=request.carried | said | seen,
-        assumed_carried=seen - request.carried,
+        carried=request.carried | stated | recognised,
+        assumed_carried=recognised - request.carried,
         accumulators=_roles(request.accumulator_types, parameter_arrays(module)),
     )
 
@@ -73,13 +73,13 @@ def carried_of(module: Module, request: WrappingRequest) -> tuple[frozenset[int]
     E3151 as `required_wrapping` does.
     """
     roles = _roles(request.roles, parameter_arrays(module))
-    said = frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
-    if not said.issuperset(n for n, role in roles.items() if role in STATE_ROLES):
-        return said, frozenset()  # weights are spoken of
+    stated = frozenset(n for n, role in roles.items() if role in ("carry", "rng"))
+    if not stated.issuperset(n for n, role in roles.items() if role in STATE_ROLES):
+        return stated, frozenset()  # weights are spoken of
     state = required_wrapping(module, looped(request), feeds_rest=True).state
     from hloipu_compiler.plan.caches import caches_of
 
-    return said, caches_of(module, [(pair.parameter, pair.result) for pair in state], said)
+    return stated, caches_of(module, [(pair.parameter, pair.result) for pair in state], stated)
 
 
 def kept_between_runs(module: Module, request: WrappingRequest) -> dict[str, Any]:
@@ -94,26 +94,26 @@ def kept_between_runs(module: Module, request: WrappingRequest) -> dict[str, Any
     try:
         roles = _roles(request.roles, parameters)
         settled = frozenset(n for n, role in roles.items() if role not in STATE_ROLES)
-        kept = {n for n, role in roles.items() if role != CALL}
+        stay_on_device = {n for n, role in roles.items() if role != CALL}
         if aliased(module) or not STATE_ROLES.isdisjoint(roles.values()):
             pairs, evidence = _pairs(module, parameters, results, roles, settled, stays_alone=False)
         elif _is_inference(module, parameters, results, roles, settled):
             evidence = "arguments of several arrays in a step without state"
-            rest = [
+            without_role = [
                 array.number for array in parameters if array.shape and array.number not in roles
             ]
             sizes = Counter(array.group for array in parameters)
-            single = frozenset(n for n in rest if sizes[parameters[n].group] == 1)
-            kept.update(frozenset(rest) - single if single else ())
+            single = frozenset(n for n in without_role if sizes[parameters[n].group] == 1)
+            stay_on_device.update(frozenset(without_role) - single if single else ())
         else:
             return {}
     except UsageError:
         return {}
-    kept.update(parameter for parameter, _ in pairs)
-    if not kept:
+    stay_on_device.update(parameter for parameter, _ in pairs)
+    if not stay_on_device:
         return {}
     return {
-        "parameters": sorted(kept),
+        "parameters": sorted(stay_on_device),
         "results": sorted(result for _, result in pairs),
         "evidence": evidence,
     }
@@ -149,34 +149,38 @@ def required_wrapping(
         module, parameters, results, roles, settled, feeds_rest=feeds_rest
     )
     state = tuple(StatePair(parameters[p].name, p, r) for p, r in pairs)
-    kept = {pair.parameter for pair in state}
+    state_numbers = {pair.parameter for pair in state}
     assumed = _taken_for_state([parameters[n] for n, _ in pairs]) if evidence == ALIKE else ""
-    free = [array for array in parameters if array.number not in kept and array.number not in roles]
+    free = [
+        array
+        for array in parameters
+        if array.number not in state_numbers and array.number not in roles
+    ]
     if (feeds_rest or is_forward) and not feeds and free:
-        rest = tuple(array.number for array in free if array.shape)
+        data_numbers = tuple(array.number for array in free if array.shape)
         if is_forward or _has_caches(module, pairs):
             from hloipu_compiler.plan.forward_data import forward_data
 
             data = forward_data(module, parameters, free)
             if is_forward or data.is_certain:
-                rest = data.numbers
-                assumed = _taken_for_data([parameters[n] for n in rest], data.why)
+                data_numbers = data.numbers
+                assumed = _taken_for_data([parameters[n] for n in data_numbers], data.why)
         elif len({array.group for array in free}) > 1:
             from hloipu_compiler.plan.forward_data import frozen_weights
 
             frozen = frozen_weights(module, free)
             if frozen:
-                rest = tuple(n for n in rest if n not in frozen)
+                data_numbers = tuple(n for n in data_numbers if n not in frozen)
                 assumed = _taken_for_constants([parameters[n] for n in sorted(frozen)])
-        feeds = (named_feed(FeedBinding("data", rest), parameters),) if rest else ()
-        fed.update(rest)
+        feeds = (named_feed(FeedBinding("data", data_numbers), parameters),) if data_numbers else ()
+        fed.update(data_numbers)
     inputs = tuple(n for n, role in sorted(roles.items()) if role == CALL)
-    told = {*fed, *kept, *inputs}
-    constants = tuple(array.number for array in parameters if array.number not in told)
-    outfeeds, rest = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
+    with_role = {*fed, *state_numbers, *inputs}
+    constants = tuple(array.number for array in parameters if array.number not in with_role)
+    outfeeds, data_numbers = outfeeds_of(request, results, {pair.result for pair in state}, feeds)
     return Wrapping(
-        request.loop, state, feeds, constants, outfeeds, rest, evidence, inputs, request.io_tiles,
-        assumed,
+        request.loop, state, feeds, constants, outfeeds, data_numbers, evidence, inputs,
+        request.io_tiles, assumed,
     )  # fmt: skip
 
 
@@ -366,12 +370,14 @@ def _pairs(
     known = {p for p, _ in donated}
     if donated and known.issuperset(named):
         aliased_as_is = set(donated) <= {(alias.parameter, alias.result) for alias in aliases}
-        told = "" if aliased_as_is else ", each group of arrays with the results that are alike"
-        return donated, f"from the aliases in the header{told}"
+        how_matched = (
+            "" if aliased_as_is else ", each group of arrays with the results that are alike"
+        )
+        return donated, f"from the aliases in the header{how_matched}"
     if named:
-        taken = {r for _, r in donated}
-        rest = [n for n in named if n not in known]
-        pairs = donated + _matched([parameters[n] for n in rest], results, taken)
+        paired_results = {r for _, r in donated}
+        unpaired = [n for n in named if n not in known]
+        pairs = donated + _matched([parameters[n] for n in unpaired], results, paired_results)
         return sorted(pairs), "from the roles given"
     if len(settled) == len(parameters):
         return [], "every parameter has another role"
@@ -406,29 +412,29 @@ def _require_own_results(
     """
     from hloipu_compiler.analysis.written_state import computed_from
 
-    given, new = parameter_places(module), result_places(module)
-    number_of = {tuple(given[p]): p for p, _ in pairs}
-    others: dict[int, set[int]] = {}
+    old, new = parameter_places(module), result_places(module)
+    number_of = {tuple(old[p]): p for p, _ in pairs}
+    sources_of: dict[int, set[int]] = {}
     for p, r in pairs:
         origins = computed_from(module, new[r])
-        if origins is not None and tuple(given[p]) not in origins:
-            others[p] = {number_of[place] for place in origins if place in number_of}
-    while ends := [p for p, of in others.items() if not of & others.keys()]:
+        if origins is not None and tuple(old[p]) not in origins:
+            sources_of[p] = {number_of[place] for place in origins if place in number_of}
+    while ends := [p for p, sources in sources_of.items() if not sources & sources_of.keys()]:
         for p in ends:
-            del others[p]
-    if others:
-        p = min(others)
+            del sources_of[p]
+    if sources_of:
+        p = min(sources_of)
         raise _unclear(
             f"the result in the place of {parameters[p]} is made of "
-            f"{parameters[min(others[p] & others.keys())]}, whose result is made of another"
+            f"{parameters[min(sources_of[p] & sources_of.keys())]}, whose result is made of another"
         )
 
 
 def _matched(
-    wanted: Sequence[EntryArray], results: Sequence[EntryArray], taken: set[int]
+    wanted: Sequence[EntryArray], results: Sequence[EntryArray], used_results: set[int]
 ) -> list[tuple[int, int]]:
     """Return the results for parameters that are state: the first run of them that is alike."""
-    free = [array for array in results if array.number not in taken]
+    free = [array for array in results if array.number not in used_results]
     for start in range(min(_MOST_METRICS, max(0, len(free) - len(wanted))) + 1):
         run = free[start : start + len(wanted)]
         if [array.kind for array in run] == [array.kind for array in wanted]:
@@ -490,8 +496,8 @@ def _all_computed(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
     """Whether every result is made of its parameter by moving elements and element by element."""
     from hloipu_compiler.analysis.written_state import is_computed
 
-    given, new = parameter_places(module), result_places(module)
-    return all(is_computed(module, given[p], new[r]) for p, r in pairs)
+    old, new = parameter_places(module), result_places(module)
+    return all(is_computed(module, old[p], new[r]) for p, r in pairs)
 
 
 def _alike(parameters: Sequence[EntryArray], results: Sequence[EntryArray]) -> int:

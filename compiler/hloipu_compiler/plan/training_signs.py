@@ -27,9 +27,7 @@ _MOST_PAIRS = 64
 
 
 def sign_of_training(
-    module: Module,
-    parameters: Sequence[EntryArray],
-    results: Sequence[EntryArray],
+    module: Module, parameters: Sequence[EntryArray], results: Sequence[EntryArray]
 ) -> str:
     """Return what says that a step trains, in words; empty: nothing does.
 
@@ -60,9 +58,9 @@ def sign_of_training(
     losses = [array.number for array in results if is_loss(array)]
     if losses:
         return f"{alike}, and result {losses[0]} may be a loss"
-    given, places = parameter_places(module), result_places(module)
+    old_places, places = parameter_places(module), result_places(module)
     for a, b in pairs:
-        ends = given[a.number], places[b.number]
+        ends = old_places[a.number], places[b.number]
         if keeps_parts(module, *ends) and not is_written(module, *ends):
             return f"result {b.number} is parameter {a} with parts of it computed anew"
     wanted = Counter(array.kind for array in weights)

@@ -137,8 +137,8 @@ class Wrapping:
 
 
 def _kept_of(outfeed: FeedBinding) -> str:
-    kept = outfeed.reduction or outfeed.mode
-    return f"{kept} of " if kept else ""
+    reduction_or_mode = outfeed.reduction or outfeed.mode
+    return f"{reduction_or_mode} of " if reduction_or_mode else ""
 
 
 def _ranges(numbers: "tuple[int, ...] | list[int]") -> str:
