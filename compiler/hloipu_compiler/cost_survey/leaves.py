@@ -31,11 +31,11 @@ class Leaf(NamedTuple):
 def primary(leaves: Sequence[Step]) -> frozenset[int]:
     """Return the variables in which exchanges make values, in place of copying one."""
     return frozenset(
-        each.variable
+        definition.variable
         for step in leaves
         if isinstance(step, Exchange)
-        for each in step.definitions
-        if any(piece.value != each.value for piece in each.pieces)
+        for definition in step.definitions
+        if any(piece.value != definition.value for piece in definition.pieces)
     )
 
 
@@ -51,7 +51,7 @@ def leaves_of(program: Program, position: Mapping[str, int]) -> Iterator[Leaf]:
             owner = position.get(getattr(step, "name", ""), -1)
         inner = list(inner_steps(step))
         if inner:
-            waiting.extend((each, owner, within) for each in reversed(inner))
+            waiting.extend((child, owner, within) for child in reversed(inner))
         else:
             yield Leaf(step, owner, within)
 

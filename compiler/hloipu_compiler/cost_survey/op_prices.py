@@ -48,12 +48,12 @@ def form_of(module: Module) -> Hashable:
 
 def _form(instruction: Instruction, number: Mapping[str, int]) -> Hashable:
     called = tuple(number[name] for name in instruction.attributes.called)
-    own = tuple(
+    attributes = tuple(
         (key, None if key in _CALLING else value) for key, value in instruction.attributes.items()
     )
     literal = None if instruction.literal is None else _literal(instruction.literal)
     return (
-        instruction.opcode, instruction.shape, instruction.operands, own, called,
+        instruction.opcode, instruction.shape, instruction.operands, attributes, called,
         instruction.backend_config, literal, instruction.parameter_number,
     )  # fmt: skip
 
@@ -133,12 +133,20 @@ class OneOp(NamedTuple):
         forms = Forms(program, machine)
         costs = step_charges(program, machine, forms)
         spent = estimate(program, machine, costs=costs).spent
-        taken = program_bytes(program, machine, forms)
+        bytes_by_kind = program_bytes(program, machine, forms)
         working = spent.compute.cycles + spent.exchange.cycles
         is_elementwise = self.module.entry.instructions[-1].opcode in ELEMENTWISE
         cycles = working if is_elementwise else working + spent.sync.cycles
-        given = tuple(taken.given[n] if 0 <= n < len(taken.given) else 0 for n in self.slots)
-        return OpPrice(float(cycles), taken.working, taken.code, taken.vertex_code, given)
+        operand_bytes = tuple(
+            bytes_by_kind.given[n] if 0 <= n < len(bytes_by_kind.given) else 0 for n in self.slots
+        )
+        return OpPrice(
+            float(cycles),
+            bytes_by_kind.working,
+            bytes_by_kind.code,
+            bytes_by_kind.vertex_code,
+            operand_bytes,
+        )
 
 
 class OpKinds:
@@ -201,24 +209,20 @@ class _Look:
     def of(self, computation: Computation, instruction: Instruction) -> Hashable:
         """Return what ops have in common that cost the same."""
         called = tuple(self._look_of(name) for name in instruction.attributes.called)
-        own = tuple(
+        attributes = tuple(
             (key, str(value))
             for key, value in instruction.attributes.items()
             if key not in _NOT_OF_COST and str(value) not in self.names
         )
         operands = tuple(_kind(computation, i) for i in instruction.operands)
-        return instruction.opcode, str(instruction.shape), operands, own, called
+        return instruction.opcode, str(instruction.shape), operands, attributes, called
 
     def _look_of(self, name: str) -> Hashable:
         if name not in self.looks:
             computation = self.module.computation[name]
             self.looks[name] = hash(
                 tuple(
-                    (
-                        self.of(computation, op),
-                        op.operands,
-                        str(op.literal),
-                    )
+                    (self.of(computation, op), op.operands, str(op.literal))
                     for op in computation.instructions
                 )
             )
@@ -240,9 +244,9 @@ def alone(module: Module, computation: Computation, instruction: Instruction) ->
     operands = _written(computation, instruction.operands, instructions, names)
     instructions.append(with_operands(instruction, tuple(operands)))
     entry = Computation("alone", tuple(instructions), len(instructions) - 1)
-    others = _called(module, instruction)
+    callees = _called(module, instruction)
     slots = tuple(instructions[i].parameter_number for i in operands)
-    return OneOp(Module("alone", (*others, entry), len(others), Attributes({})), slots)
+    return OneOp(Module("alone", (*callees, entry), len(callees), Attributes({})), slots)
 
 
 def _written(
@@ -258,16 +262,16 @@ def _written(
             waiting.pop()
             continue
         old = entry.instructions[i]
-        kept = old.literal is not None or old.opcode in _KEPT
+        is_written = old.literal is not None or old.opcode in _KEPT
         if old.opcode == "get-tuple-element":
-            kept = entry.instructions[old.operands[0]].opcode == "tuple"
-        missing = [j for j in old.operands if j not in at] if kept else []
+            is_written = entry.instructions[old.operands[0]].opcode == "tuple"
+        missing = [j for j in old.operands if j not in at] if is_written else []
         if missing:
             waiting.extend(missing)
             continue
         waiting.pop()
         at[i] = len(instructions)
-        if kept:
+        if is_written:
             moved = with_operands(old, tuple(at[j] for j in old.operands))
             instructions.append(moved._replace(name=names.fresh(old.name)))
         else:
@@ -289,8 +293,8 @@ def _called(module: Module, instruction: Instruction) -> tuple[Computation, ...]
         name = waiting.pop()
         if name not in wanted:
             wanted.add(name)
-            for each in module.computation[name].instructions:
-                waiting.extend(each.attributes.called)
+            for inner in module.computation[name].instructions:
+                waiting.extend(inner.attributes.called)
     return tuple(c for c in module.computations if c.name in wanted)
 
 

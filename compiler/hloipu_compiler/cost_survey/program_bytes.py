@@ -33,7 +33,7 @@ class ProgramBytes(NamedTuple):
 def program_bytes(program: Program, machine: Machine, forms: Forms) -> ProgramBytes:
     """Return what a program of one IPU takes; streams and what they carry are left out."""
     streams = (StreamIn, StreamOut)
-    given = {
+    bytes_by_parameter = {
         int(step.stream.rpartition(".")[2]): on_all_tiles(program.variables[step.variable], machine)
         for step in program.body.steps
         if isinstance(step, StreamIn)
@@ -57,7 +57,10 @@ def program_bytes(program: Program, machine: Machine, forms: Forms) -> ProgramBy
         most_at_once(spans),
         round(sum(own_code(charges, tiles).values())),
         vertex_code(charges),
-        tuple(given.get(number, 0) for number in range(max(given, default=-1) + 1)),
+        tuple(
+            bytes_by_parameter.get(number, 0)
+            for number in range(max(bytes_by_parameter, default=-1) + 1)
+        ),
     )
 
 
@@ -95,23 +98,23 @@ class MostCode(NamedTuple):
 
 def most_code(charges: Charges, tiles: int) -> MostCode:
     """Return the most code that a tile has."""
-    own = np.full(tiles, charges.common_code_bytes, np.int64)
+    own_bytes = np.full(tiles, charges.common_code_bytes, np.int64)
     sizes = Counter(charges.exchange_code)
     sizes.update(charges.vertex_state)
     for (_, grid), size in charges.control_code.items():
         sizes[grid] += size
     for grid, size in sizes.items():
-        own[grid.numbers] += size
+        own_bytes[grid.numbers] += size
     grids: dict[Hashable, list[Tiles]] = {}
     for key, grid in charges.vertex_code:
         grids.setdefault(key, []).append(grid)
-    known, together = vertex_code(charges), own.copy()
+    known, together = vertex_code(charges), own_bytes.copy()
     for key, several in grids.items():
-        here = np.zeros(tiles, np.bool_)
+        has_vertex = np.zeros(tiles, np.bool_)
         for grid in several:
-            here[grid.numbers] = True
-        together[here] += known[key]
-    return MostCode(int(own.max()), sum(known.values()), int(together.max()))
+            has_vertex[grid.numbers] = True
+        together[has_vertex] += known[key]
+    return MostCode(int(own_bytes.max()), sum(known.values()), int(together.max()))
 
 
 def vertex_code(charges: Charges) -> dict[Hashable, int]:

@@ -99,7 +99,7 @@ def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
     What is cheap and alike for all micro-batches is made wherever it is read. `fed`: positions of
     parameters.
     """
-    given = frozenset(fed)
+    fed_positions = frozenset(fed)
     made_of: list[tuple[int, ...]] = []
     pairs: list[tuple[int, int]] = []
     sizes = np.zeros(len(entry.instructions))
@@ -108,13 +108,18 @@ def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
         sources = {source for i in instruction.operands for source in made_of[i]}
         if works:
             pairs.extend((source, position) for source in sources)
-        if works or position in given:
+        if works or position in fed_positions:
             sizes[position] = size_of(instruction.shape)
             made_of.append((position,))
         else:
             made_of.append(tuple(sources)[:_MOST_SOURCES])
-    both = np.array(pairs, np.int64).reshape(-1, 2)
-    return Reads(both[:, 0], both[:, 1], sizes, np.array(sorted(given), np.int64))
+    source_and_reader = np.array(pairs, np.int64).reshape(-1, 2)
+    return Reads(
+        source_and_reader[:, 0],
+        source_and_reader[:, 1],
+        sizes,
+        np.array(sorted(fed_positions), np.int64),
+    )
 
 
 def parts_of(
@@ -134,11 +139,11 @@ def parts_of(
     ops that it computes again in place of receiving what they make.
     """
     positions = 2 * stages if has_backward else stages
-    here = {positions - 1 - stage: frozenset(ops) for stage, ops in again.items()}
+    remade_by_part = {positions - 1 - stage: frozenset(ops) for stage, ops in again.items()}
     for number, ops in remade.items():
-        here[number] = here.get(number, frozenset()).union(ops)
+        remade_by_part[number] = remade_by_part.get(number, frozenset()).union(ops)
     of_op = np.array(stage_of, np.int64)
-    behind = np.array([each == BACKWARD for each in phase])
+    behind = np.array([op_phase == BACKWARD for op_phase in phase])
     place = np.where(behind & has_backward, 2 * stages - 1 - of_op, of_op)
     cycles = np.zeros(positions)
     used = of_op >= 0
@@ -146,15 +151,15 @@ def parts_of(
     of_point = _filled(np.where(used, place, -1)[survey.point_op])
     by = survey.ops_of_touches
     part = np.where((by >= 0) & used[by], place[by], of_point[survey.touched_at])
-    for number, ops in here.items():
+    for number, ops in remade_by_part.items():
         cycles[number] += sum(survey.cycles[op] for op in ops)
     touches = _touches(survey, part, behind, again, positions)
-    working = _working(survey, touches, here, positions)
-    handed = _handed(reads, np.where(used, place, -1), here)
+    working = _working(survey, touches, remade_by_part, positions)
+    handed = _handed(reads, np.where(used, place, -1), remade_by_part)
     copy_bytes, copy_cycles = _copies(survey, of_op, place, stages, positions)
     return Parts(
         stages, cycles, working, _kept(survey, of_op, stages), copy_bytes, copy_cycles, handed,
-        *_code(survey, of_op, here, stages),
+        *_code(survey, of_op, remade_by_part, stages),
     )  # fmt: skip
 
 
@@ -205,12 +210,12 @@ def _touches(
         when = np.where(
             reader == FIRST, at[mine] * scale, (first[reader] + points - 1) * scale + at[mine] + 1
         )
-        other = 0
+        array_offset = 0
         if number == stage:
-            other = count
+            array_offset = count
             late = behind[by] & (by >= 0) & np.isin(maker[array], np.fromiter(ops, np.int64))
             rows[0][0, late] += count
-        rows.append(np.stack((array[mine] + other, np.full(len(when), number), when)))
+        rows.append(np.stack((array[mine] + array_offset, np.full(len(when), number), when)))
     arrays, parts, when = np.concatenate(rows, axis=1)
     return _Touches(arrays, parts, parts * (2 * points * scale) + when, maker)
 
@@ -242,15 +247,15 @@ def _working(
     begins = np.r_[True, (arrays[1:] != arrays[:-1]) | (in_part[1:] != in_part[:-1])]
     first = np.flatnonzero(begins)
     last = np.r_[first[1:] - 1, len(arrays) - 1]
-    one, where = arrays[first], in_part[first]
+    array_in_part, where = arrays[first], in_part[first]
     count = len(survey.array_bytes)
-    is_remade = np.zeros(len(one), np.bool_)
+    is_remade = np.zeros(len(array_in_part), np.bool_)
     for number, ops in remade.items():
-        theirs = np.isin(touches.maker[one], np.fromiter(ops, np.int64))
+        theirs = np.isin(touches.maker[array_in_part], np.fromiter(ops, np.int64))
         is_remade |= (where == number) & theirs
-    mine = np.bincount(one[~is_remade], minlength=2 * count)
-    inside = ~survey.is_value[one % count] | (mine[one] < 2) | is_remade
-    sizes = survey.array_bytes[one % count].astype(float)[inside]
+    mine = np.bincount(array_in_part[~is_remade], minlength=2 * count)
+    inside = ~survey.is_value[array_in_part % count] | (mine[array_in_part] < 2) | is_remade
+    sizes = survey.array_bytes[array_in_part % count].astype(float)[inside]
     return _peaks(rank[first][inside], rank[last][inside], sizes, where[inside], positions)
 
 
@@ -290,12 +295,12 @@ def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, position
 
 def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
     """Return what each stage keeps of arrays that its ops touch."""
-    kept = np.zeros(stages)
+    bytes_by_stage = np.zeros(stages)
     if len(survey.kept):
         pairs = np.stack((survey.kept, of_op[survey.kept_op]))
         pairs = np.unique(pairs[:, pairs[1] >= 0], axis=1)
-        np.add.at(kept, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
-    return kept
+        np.add.at(bytes_by_stage, pairs[1], survey.kept_bytes[pairs[0]].astype(float))
+    return bytes_by_stage
 
 
 def _copies(
@@ -317,9 +322,9 @@ def _code(
 ) -> tuple[Floats, Numbers, Numbers, Floats, float]:
     """Return the last fields of `Parts`; `remade`: by part, ops that it computes again."""
     code = np.zeros(stages)
-    own = np.array(survey.op_code)
+    op_code_bytes = np.array(survey.op_code)
     used = of_op >= 0
-    np.add.at(code, of_op[used], own[used])
+    np.add.at(code, of_op[used], op_code_bytes[used])
     for number, ops in remade.items():
         code[min(number, 2 * stages - 1 - number)] += sum(survey.op_code[op] for op in ops)
     common = float(survey.stack_bytes)

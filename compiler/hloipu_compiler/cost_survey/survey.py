@@ -166,24 +166,24 @@ def survey_of_kinds(
             "reshape"
         }:
             continue
-        here = len(points)
+        point = len(points)
         points.append(position)
         for i in instruction.operands:
             source = source_of(entry, i)
             if source in array_of:
-                touched.append((array_of[source], here))
+                touched.append((array_of[source], point))
         work = _work_bytes(entry, position, prices[position])
         if work:
-            touched.append((len(sizes), here))
+            touched.append((len(sizes), point))
             sizes.append(work)
             values.append(False)
         if _is_made(entry, position):
             array_of[position] = len(sizes)
-            touched.append((len(sizes), here))
+            touched.append((len(sizes), point))
             sizes.append(size_of(instruction.shape))
             values.append(True)
     touched.sort()
-    both = np.array(touched, np.int64).reshape(-1, 2)
+    array_and_point = np.array(touched, np.int64).reshape(-1, 2)
     update = [
         position for position, phase in enumerate(phases.phase) if phase not in (FORWARD, BACKWARD)
     ]
@@ -200,8 +200,8 @@ def survey_of_kinds(
         np.array(points, np.int64),
         np.array(sizes, np.int64),
         np.array(values, np.bool_),
-        both[:, 0],
-        both[:, 1],
+        array_and_point[:, 0],
+        array_and_point[:, 1],
         update_bytes=float(max((prices[n].work_bytes for n in update), default=0)),
         op_code=[float(price.code_bytes) for price in prices],
         code_bytes=sizes_of_code,
@@ -232,16 +232,16 @@ def with_weights_beside(survey: Survey) -> Survey:
     first, last = _ends(survey)
     touched, at, by = [survey.touched], [survey.touched_at], [survey.ops_of_touches]
     count = len(survey.array_bytes)
-    here = np.isin(survey.weight_kind[survey.weight], (STATE, CONSTANT))
+    is_held = np.isin(survey.weight_kind[survey.weight], (STATE, CONSTANT))
     every = np.ones(len(survey.kept), np.bool_)  # what is made of weights among them
     for number, op, used in (
-        (survey.weight, survey.weight_op, here), (survey.kept, survey.kept_op, every),
+        (survey.weight, survey.weight_op, is_held), (survey.kept, survey.kept_op, every),
     ):  # fmt: skip
-        there = used & (op >= 0) & (first[op] >= 0)
+        is_touched = used & (op >= 0) & (first[op] >= 0)
         for point in (first, last):
-            touched.append(count + number[there])
-            at.append(point[op[there]])
-            by.append(op[there])
+            touched.append(count + number[is_touched])
+            at.append(point[op[is_touched]])
+            by.append(op[is_touched])
         count += len(survey.weight_bytes) if number is survey.weight else 0
     rows = np.stack((np.concatenate(touched), np.concatenate(at), np.concatenate(by)))
     both = np.unique(rows, axis=1)
@@ -279,7 +279,7 @@ def weights_read(
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """Return `weight_bytes`, `weight`, `weight_op` and `weight_kind` of an entry's survey."""
     places = parameter_positions(entry)
-    given = {*fed, *(i for pair in phases.per_micro_batch for i in places[pair.parameter])}
+    not_weights = {*fed, *(i for pair in phases.per_micro_batch for i in places[pair.parameter])}
     pairs = (*phases.updated, *phases.kept)
     state = {position for pair in pairs for position in places[pair.parameter]}
     made_of: list[frozenset[int]] = []
@@ -288,7 +288,7 @@ def weights_read(
     for position, instruction in enumerate(entry.instructions):
         sources = frozenset[int]().union(*(made_of[i] for i in instruction.operands))
         if instruction.parameter_number >= 0:
-            sources = frozenset() if position in given else frozenset((position,))
+            sources = frozenset() if position in not_weights else frozenset((position,))
         elif phases.phase[position] in (FORWARD, BACKWARD) and instruction.opcode != "tuple":
             for source in sources:  # what a tuple hands to a loop, the loop reads
                 readers.setdefault(source, set()).add(position)

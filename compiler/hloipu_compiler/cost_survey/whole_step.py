@@ -137,8 +137,8 @@ class _Surveying:
             for operand in group.outputs
         ) | {step.variable for step in steps if isinstance(step, StreamIn)}
         self.primary = primary(steps)
-        given = set(program.loaded)
-        loaded = {n for n, (value, _) in program.constants.items() if value in given}
+        loaded_values = set(program.loaded)
+        loaded = {n for n, (value, _) in program.constants.items() if value in loaded_values}
         state = {n for n, record in enumerate(program.variables) if record.role is Role.STATE}
         self.weights = loaded | state
 
@@ -151,18 +151,18 @@ class _Surveying:
         arrays = self._arrays(liveness, points, charges)
         touched = np.array(arrays.touches, np.int64).reshape(-1, 3)
         kept_at = np.array(arrays.kept_touches, np.int64).reshape(-1, 2)
-        own, (sizes, code, code_op) = self._code(charges, points), self._codes().arrays()
+        own_code_bytes, (sizes, code, code_op) = self._code(charges, points), self._codes().arrays()
         most = most_code(charges, self.machine.chip.tiles_per_ipu)
         # Of the tile that has most of all; few tiles run all codelets.
         share = most.together / max(most.own + most.vertices, 1)
-        fuller = share * most.own / max(sum(own), 1.0)
-        own = [fuller * each for each in own]
+        fuller = share * most.own / max(sum(own_code_bytes), 1.0)
+        own_code_bytes = [fuller * op_bytes for op_bytes in own_code_bytes]
         return Survey(
             cycles, update, np.array(points.ops, np.int64),
             np.array(arrays.sizes, np.int64), np.array(arrays.values, np.bool_),
             touched[:, 0], touched[:, 1],
             np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
-            self._update_bytes(liveness, points), own, share * sizes, code, code_op,
+            self._update_bytes(liveness, points), own_code_bytes, share * sizes, code, code_op,
             self.machine.memory.stack_bytes,
             *self.read, update_op, touched[:, 2], fullest_to_mean=self._fullest_to_mean(liveness),
             meetings=tuple(meetings),
@@ -279,7 +279,7 @@ class _Surveying:
                 at += child.length
 
     def _leaf(self, item: Item, owner: int, points: _Points) -> None:
-        here = len(points.ops)
+        point = len(points.ops)
         known = owner
         if known < 0:
             names = (self.works.get(name, -1) for name in names_of(item.step))
@@ -287,7 +287,7 @@ class _Surveying:
         points.ops.append(known)
         ops = self._ops_of_touches(item.step, known) if owner < 0 else {}
         points.touched.extend(
-            (variable, here, op) for variable in item.touched for op in ops.get(variable, (known,))
+            (variable, point, op) for variable in item.touched for op in ops.get(variable, (known,))
         )
 
     def _ops_of_touches(self, step: Step, known: int) -> dict[int, set[int]]:
@@ -300,10 +300,10 @@ class _Surveying:
             op = self.works.get(group.name, known)
             for operand in (*group.inputs, *group.outputs):
                 ops.setdefault(operand.variable, set()).add(op)
-        for each in step.transfers if isinstance(step, Exchange) else ():
-            op = self.works.get(self.program.variables[each.destination].origin, known)
-            ops.setdefault(each.source, set()).add(op)
-            ops.setdefault(each.destination, set()).add(op)
+        for transfer in step.transfers if isinstance(step, Exchange) else ():
+            op = self.works.get(self.program.variables[transfer.destination].origin, known)
+            ops.setdefault(transfer.source, set()).add(op)
+            ops.setdefault(transfer.destination, set()).add(op)
         return ops
 
     # --- arrays -----------------------------------------------------------------------------------
@@ -318,20 +318,20 @@ class _Surveying:
             record = self.program.variables[number]
             if number in points.carried:
                 continue
-            size, whole = on_all_tiles(record, self.machine), liveness.ranges[number]
+            size, live_range = on_all_tiles(record, self.machine), liveness.ranges[number]
             if record.role is Role.STATE or number in self.weights:
                 continue
-            if record.role is Role.CONSTANT or _goes_through(whole, points):
+            if record.role is Role.CONSTANT or _goes_through(live_range, points):
                 arrays.keep(size, {op for _, op in places})
                 continue
             is_value = number in self.computed or number in self.primary
-            for first, last in _clipped(whole, points.first, points.last):
+            for first, last in _clipped(live_range, points.first, points.last):
                 mine = {touch for touch in places if first <= touch[0] <= last}
                 arrays.add(size, mine, is_value=is_value)
         at = points_of(liveness.region, {id(step): step for step, *_ in charges.messages})
-        for step, tiles, each, _ in charges.messages:
+        for step, tiles, message_bytes, _ in charges.messages:
             for first, last in _clipped(at[id(step)], points.first, points.last):
-                size = rounded(each, self.machine) * tiles.count
+                size = rounded(message_bytes, self.machine) * tiles.count
                 ends = {(point, points.ops[point]) for point in (first, last)}
                 arrays.add(size, ends, is_value=False)
         return arrays
@@ -357,14 +357,14 @@ class _Surveying:
         tiles = self.machine.chip.tiles_per_ipu
         code = [0.0] * self.count
         for leaf in self.leaves:
-            for each in leaf.step.transfers if isinstance(leaf.step, Exchange) else ():
-                carried = self.forms.of(each)
-                to = self.program.variables[each.destination]
+            for transfer in leaf.step.transfers if isinstance(leaf.step, Exchange) else ():
+                carried = self.forms.of(transfer)
+                to = self.program.variables[transfer.destination]
                 position = self._op_of(leaf, to.origin, getattr(leaf.step, "name", ""))
                 if carried is not None and carried.traffic.received_bytes and position >= 0:
                     code[position] += carried.form.kept_bytes * to.mapping.tiles.count / tiles
-        rest = own_code(charges, tiles)
-        spread = rest["control"] + rest["state"]
+        shared_code = own_code(charges, tiles)
+        spread = shared_code["control"] + shared_code["state"]
         counts = Counter(op for op in points.ops if op >= 0)
         every = max(1, sum(counts.values()))
         for op, count in counts.items():
