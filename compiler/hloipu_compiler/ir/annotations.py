@@ -44,16 +44,18 @@ BORDERS = frozenset({SHARDY_IN, SHARDY_OUT, GSPMD_IN, GSPMD_OUT})
 """Targets of the calls at the border of a manually sharded region."""
 
 
-def is_border(x: Instruction) -> bool:
+def is_border(op: Instruction) -> bool:
     """Whether an instruction stands at the border of a manually sharded region."""
-    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in BORDERS
+    return op.opcode == "custom-call" and op.attributes.text("custom_call_target") in BORDERS
 
 
-def needs_others(x: Instruction) -> bool:
+def needs_others(op: Instruction) -> bool:
     """Whether an instruction takes part in a meeting of participants."""
-    return x.opcode in COLLECTIVES or is_border(x)
+    return op.opcode in COLLECTIVES or is_border(op)
 
 
-def is_identity(x: Instruction) -> bool:
+def is_identity(op: Instruction) -> bool:
     """Whether an instruction is a custom call that only annotates."""
-    return x.opcode == "custom-call" and x.attributes.text("custom_call_target") in IDENTITY_TARGETS
+    return (
+        op.opcode == "custom-call" and op.attributes.text("custom_call_target") in IDENTITY_TARGETS
+    )

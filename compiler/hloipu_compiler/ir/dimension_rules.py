@@ -78,10 +78,10 @@ class _Draft:
         """Name a factor of some dimensions, minor to those that they have; of size 1 only alone."""
         arrays = [self.numbers[array][dimension] for array, dimension in places]
         size = size if size >= 0 else self.sizes[places[0][0]][places[0][1]]
-        own = [numbers for numbers in arrays if size != 1 or not numbers]
-        for numbers in own:
+        extended = [numbers for numbers in arrays if size != 1 or not numbers]
+        for numbers in extended:
             numbers.append(len(self.factors))
-        if own:
+        if extended:
             self.factors.append(Factor(size, kind, blocked))
 
     def alike(
@@ -139,8 +139,8 @@ def _along_whole(draft: _Draft, attributes: Attributes) -> None:
 
 def _sort(draft: _Draft, attributes: Attributes) -> None:
     along = attributes.integers("dimensions")
-    others = [n for d, n in enumerate(draft.sizes[0]) if d not in along and n > 1]
-    draft.alike(draft.everywhere, dict.fromkeys(along, WHOLE), blocked=not others)
+    other_sizes = [n for d, n in enumerate(draft.sizes[0]) if d not in along and n > 1]
+    draft.alike(draft.everywhere, dict.fromkeys(along, WHOLE), blocked=not other_sizes)
 
 
 def _minor_whole(draft: _Draft, attributes: Attributes) -> None:
@@ -156,11 +156,11 @@ def _matrices(draft: _Draft, attributes: Attributes) -> None:
     *batch, rows, columns = range(len(draft.sizes[0]))
     for d in batch:
         draft.add(PASS_THROUGH, [(a, d) for a in draft.everywhere])
-    others = draft.everywhere[1:]
+    right_sides = draft.everywhere[1:]
     solving = "left_side" in attributes
     row, free = (rows, columns) if attributes.flag("left_side", True) else (columns, rows)
-    draft.add(WHOLE, [(0, rows), *((a, row) for a in others)])
-    freed = [(a, free) for a in others]
+    draft.add(WHOLE, [(0, rows), *((a, row) for a in right_sides)])
+    freed = [(a, free) for a in right_sides]
     draft.add(PASS_THROUGH if solving else WHOLE, freed if solving else [(0, columns), *freed])
 
 
@@ -173,8 +173,8 @@ def _bitcast_convert(draft: _Draft, attributes: Attributes) -> None:
 def _broadcast(draft: _Draft, attributes: Attributes) -> None:
     before = {k: i for i, k in enumerate(attributes.integers("dimensions"))}
     for k, size in enumerate(draft.sizes[1]):
-        read = k in before and draft.sizes[0][before[k]] == size
-        draft.add(PASS_THROUGH, [(1, k), (0, before[k])] if read else [(1, k)])
+        is_copied = k in before and draft.sizes[0][before[k]] == size
+        draft.add(PASS_THROUGH, [(1, k), (0, before[k])] if is_copied else [(1, k)])
 
 
 def _iota(draft: _Draft, attributes: Attributes) -> None:
@@ -202,15 +202,19 @@ def _reshape(draft: _Draft, attributes: Attributes) -> None:
         shared = gcd(m, n) if ahead[0] == ahead[1] else 1
         if shared > 1:
             draft.add(PASS_THROUGH, [(0, i), (1, k)], shared)
-            taken = shared, shared
+            size_by_side = shared, shared
         else:
             behind = 0 if ahead[0] <= ahead[1] else 1
             draft.add(WHOLE, [((0, i), (1, k))[behind]], (m, n)[behind])
-            taken = (m, 1) if behind == 0 else (1, n)
+            size_by_side = (m, 1) if behind == 0 else (1, n)
         for side, dimensions in enumerate((left, right)):
-            d, rest = dimensions[0]
-            ahead[side] *= taken[side]
-            dimensions[:1] = [(d, rest // taken[side])] if rest > taken[side] else []
+            d, remaining_size = dimensions[0]
+            ahead[side] *= size_by_side[side]
+            dimensions[:1] = (
+                [(d, remaining_size // size_by_side[side])]
+                if remaining_size > size_by_side[side]
+                else []
+            )
 
 
 def _reverse(draft: _Draft, attributes: Attributes) -> None:
@@ -265,19 +269,19 @@ def _windows_at_indices(
     """Name the factors of arrays that indices point into, of the indices, and of the windows."""
     window_dims, collapsed, batching, index_batching = map(attributes.integers, names.split())
     data, indices, windows = arrays
-    whole, part = draft.sizes[data[0]], draft.sizes[windows[0]]
+    data_sizes, window_sizes = draft.sizes[data[0]], draft.sizes[windows[0]]
     for d in collapsed:
         draft.add(INDEXED, [(a, d) for a in data])
-    kept = [d for d in range(len(whole)) if d not in (*collapsed, *batching)]
-    for place, d in zip(window_dims, kept, strict=True):
+    window_operand_dims = [d for d in range(len(data_sizes)) if d not in (*collapsed, *batching)]
+    for place, d in zip(window_dims, window_operand_dims, strict=True):
         places = [(a, d) for a in data]
-        if part[place] == whole[d]:
+        if window_sizes[place] == data_sizes[d]:
             draft.add(PASS_THROUGH, [*places, *((a, place) for a in windows)])
         else:
             draft.add(INDEXED, places, blocked=True)
     vector = attributes.integer("index_vector_dim")
     rows = [d for d in range(len(draft.sizes[indices])) if d != vector]
-    places_of_rows = [place for place in range(len(part)) if place not in window_dims]
+    places_of_rows = [place for place in range(len(window_sizes)) if place not in window_dims]
     batch = dict(zip(index_batching, batching, strict=True))
     for place, d in zip(places_of_rows, rows, strict=True):
         places = [(indices, d), *((a, place) for a in windows)]
@@ -338,9 +342,9 @@ def _product(
         place += 1
     for i, k in zip(left_summed, right_summed, strict=True):
         yield REDUCTION, [(0, i), (1, k)]
-    for side, taken in enumerate(((*left, *left_summed), (*right, *right_summed, *grouped))):
+    for side, used_dims in enumerate(((*left, *left_summed), (*right, *right_summed, *grouped))):
         for d in range(len(draft.sizes[side])):
-            if d not in taken:
+            if d not in used_dims:
                 yield PASS_THROUGH, [(side, d), (result, place)]
                 place += 1
 
@@ -419,13 +423,13 @@ def _convolution(draft: _Draft, attributes: Attributes) -> None:
                 draft.add(PERMUTATION, places, n)
 
 
-def _batch_norm(draft: _Draft, attributes: Attributes, others: FactorKind) -> None:
+def _batch_norm(draft: _Draft, attributes: Attributes, other_kind: FactorKind) -> None:
     """Have factors of a kind along others than the feature: training needs statistics of them."""
     feature, rank = attributes.integer("feature_index"), len(draft.sizes[0])
     full = [a for a in draft.everywhere if len(draft.sizes[a]) == rank]
     for d in range(rank):
         if d != feature:
-            draft.add(others, [(a, d) for a in full])
+            draft.add(other_kind, [(a, d) for a in full])
     rows = [(a, 0) for a in draft.everywhere if a not in full]
     draft.add(PASS_THROUGH, [*((a, feature) for a in full), *rows])
 
@@ -438,10 +442,10 @@ def _custom_call(draft: _Draft, attributes: Attributes) -> None:
     """Go by the rule that the text states, if it states one for these arrays."""
     from hloipu_compiler.ir.stated_rules import batch_dimensions, stated_rule
 
-    said = attributes.text("frontend_attributes")
-    rule = stated_rule(said)
+    frontend_attributes = attributes.text("frontend_attributes")
+    rule = stated_rule(frontend_attributes)
     if rule is None:
-        for d in range(batch_dimensions(said, draft.sizes)):
+        for d in range(batch_dimensions(frontend_attributes, draft.sizes)):
             draft.add(PASS_THROUGH, [(array, d) for array in range(len(draft.sizes))])
         return
     if not rule.fits(draft.sizes) or rule.operand_count != draft.first_result:
@@ -451,10 +455,10 @@ def _custom_call(draft: _Draft, attributes: Attributes) -> None:
         for d, names in enumerate(dimensions):
             for name in names:
                 places.setdefault(name, []).append((array, d))
-    for name, each in places.items():
+    for name, factor_places in places.items():
         kind = PASS_THROUGH if name in rule.passed_through else WHOLE
         kind = REDUCTION if name in rule.reductions else kind
-        draft.add(kind, each, rule.sizes[name], blocked=name in rule.blocked)
+        draft.add(kind, factor_places, rule.sizes[name], blocked=name in rule.blocked)
 
 
 _RULES: Mapping[str, _Rule] = {
@@ -488,9 +492,9 @@ _RULES: Mapping[str, _Rule] = {
     "ragged-dot": _ragged_dot,
     "scaled-dot": _scaled_dot,
     "convolution": _convolution,
-    "batch-norm-inference": partial(_batch_norm, others=PASS_THROUGH),
+    "batch-norm-inference": partial(_batch_norm, other_kind=PASS_THROUGH),
     **dict.fromkeys(
-        "batch-norm-training batch-norm-grad".split(), partial(_batch_norm, others=WHOLE)
+        "batch-norm-training batch-norm-grad".split(), partial(_batch_norm, other_kind=WHOLE)
     ),
     "ragged-all-to-all": _ragged_all_to_all,
     "custom-call": _custom_call,

@@ -73,12 +73,12 @@ class DimensionRule(NamedTuple):
         A range of the first result is then the op on as large a share of those dimensions, and on
         all of the other operands. None where the op does not go by ranges of that dimension.
         """
-        own = self.results[0][axis]
-        factor = own[0]
+        axis_factors = self.results[0][axis]
+        factor = axis_factors[0]
         if self.kind(factor) is not FactorKind.PASS_THROUGH:
             return None
         dimension_by_operand = []
-        alone = len(own) == 1
+        alone = len(axis_factors) == 1
         for dimensions in self.operands:
             place = next((d for d, factors in enumerate(dimensions) if factor in factors), -1)
             if place >= 0:
@@ -90,9 +90,11 @@ class DimensionRule(NamedTuple):
 
     def summed(self) -> int:
         """Return how many elements of the first operand each element of a result is a sum of."""
-        kept = {f for dimensions in self.results for factors in dimensions for f in factors}
-        own = {f for factors in self.operands[0] for f in factors}
-        return prod(self.factors[f].size for f in own - kept)
+        result_factors = {
+            f for dimensions in self.results for factors in dimensions for f in factors
+        }
+        operand_factors = {f for factors in self.operands[0] for f in factors}
+        return prod(self.factors[f].size for f in operand_factors - result_factors)
 
     def order(self) -> tuple[int, ...] | None:
         """Return the operand's dimensions in the result's order, where that is all that changes.

@@ -183,9 +183,11 @@ class Module:
     def _repr_html_(self) -> str:
         """Return what notebooks show: name, size and the entry's parameters."""
         entry = self.entry
-        given = [entry.instructions[i] for i in entry.parameters[:_MOST_SHOWN]]
-        rows = "".join(f"<tr><td>{escape(op.name)}</td><td>{op.shape}</td></tr>" for op in given)
-        left_out = len(entry.parameters) - len(given)
+        shown_parameters = [entry.instructions[i] for i in entry.parameters[:_MOST_SHOWN]]
+        rows = "".join(
+            f"<tr><td>{escape(op.name)}</td><td>{op.shape}</td></tr>" for op in shown_parameters
+        )
+        left_out = len(entry.parameters) - len(shown_parameters)
         more = f"<tr><td>…</td><td>{left_out} more</td></tr>" if left_out else ""
         return f"<table><caption>{escape(repr(self))}</caption>{rows}{more}</table>"
 
@@ -232,8 +234,8 @@ class Module:
         Raises GraphError (E018x) where nodes and edges cannot be written as a text, ParseError and
         VerifyError where what they say is wrong, with the nodes; LimitError where it is too large.
         """
-        read = import_module("hloipu_compiler.hlo.from_networkx").from_networkx
-        module: Module = read(graph, limits=limits, verify=verify)
+        build_module = import_module("hloipu_compiler.hlo.from_networkx").from_networkx
+        module: Module = build_module(graph, limits=limits, verify=verify)
         return module
 
     def without_places(self) -> "Module":

@@ -252,13 +252,13 @@ def leaves_of(shape: Shape) -> list[ArrayShape]:
     leaves: list[ArrayShape] = []
     stack = [shape]
     while stack:
-        each = stack.pop()
-        if isinstance(each, TupleShape):
-            stack.extend(reversed(each.elements))
-        elif isinstance(each, ArrayShape):
-            leaves.append(each)
+        part = stack.pop()
+        if isinstance(part, TupleShape):
+            stack.extend(reversed(part.elements))
+        elif isinstance(part, ArrayShape):
+            leaves.append(part)
         else:
-            leaves.append(each.contents)
+            leaves.append(part.contents)
     return leaves
 
 

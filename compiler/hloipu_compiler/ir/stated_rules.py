@@ -42,16 +42,18 @@ class StatedRule:
     def passed_through(self) -> frozenset[str]:
         """Factors of which a range of the results follows from that of the operands."""
         sides = self.arrays[: self.operand_count], self.arrays[self.operand_count :]
-        given, returned = ({f for array in side for d in array for f in d} for side in sides)
-        return frozenset(given & returned) - self.whole
+        operand_factors, result_factors = (
+            {f for array in side for d in array for f in d} for side in sides
+        )
+        return frozenset(operand_factors & result_factors) - self.whole
 
     def fits(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
         """Whether it is a rule for arrays of these sizes, operands before results."""
-        own = tuple(
+        stated_sizes = tuple(
             tuple(prod(self.sizes.get(f, 0) for f in factors) for factors in array)
             for array in self.arrays
         )
-        return own == sizes
+        return stated_sizes == sizes
 
 
 def batch_dimensions(text: str, sizes: tuple[tuple[int, ...], ...]) -> int:
@@ -77,8 +79,8 @@ def stated_rule(text: str) -> StatedRule | None:
     for side in ("operands", "results"):
         arrays = []
         for dimensions in _ARRAY.findall(match[side]):
-            each = dimensions.split(",") if dimensions.strip() else ()
-            arrays.append(tuple(tuple(_FACTOR.findall(d)) for d in each))
+            factor_lists = dimensions.split(",") if dimensions.strip() else ()
+            arrays.append(tuple(tuple(_FACTOR.findall(d)) for d in factor_lists))
         sides.append(tuple(arrays))
     sizes = {name: int(n) for name, n in _SIZE.findall(match["sizes"])}
     kinds = {
