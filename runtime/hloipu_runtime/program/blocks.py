@@ -62,8 +62,8 @@ class Blocks:
     @cached_property
     def first_holders(self) -> Any:
         """The first partition that has the block of each partition."""
-        seen: dict[bytes, int] = {}
-        return [seen.setdefault(row.tobytes(), n) for n, row in enumerate(self.places)]
+        first_by_place: dict[bytes, int] = {}
+        return [first_by_place.setdefault(row.tobytes(), n) for n, row in enumerate(self.places)]
 
     def _part(self, partition: int) -> tuple[slice, ...]:
         rows = zip(self.places[partition].tolist(), self.block_shape, self.shape, strict=True)
@@ -84,13 +84,13 @@ class Blocks:
         Raises MismatchError E6010 where partitions that have the same block do not agree on it, bit
         by bit; `name`: the array's, for that.
         """
-        whole = np.empty(self.shape, blocks[0].dtype)
+        joined_array = np.empty(self.shape, blocks[0].dtype)
         for partition, (block, first) in enumerate(zip(blocks, self.first_holders, strict=True)):
             part = self._part(partition)
-            own = block[tuple(slice(s.stop - s.start) for s in part)]
+            unpadded = block[tuple(slice(s.stop - s.start) for s in part)]
             if first == partition:
-                whole[part] = own
-            elif not _same(whole[part], own):
+                joined_array[part] = unpadded
+            elif not _same(joined_array[part], unpadded):
                 raise MismatchError(
                     "E6010",
                     f"partitions {first} and {partition} have the same block of {name!r} and do "
@@ -98,7 +98,7 @@ class Blocks:
                     hint="this is a fault of partitioning: `hloipu reduce FILE --error E6010` "
                     "makes the module small enough to report; --partition off compiles without",
                 )
-        return whole
+        return joined_array
 
 
 def blocks_by_number(partitioning: Partitioning | None, kind: str) -> dict[int, Blocks]:

@@ -75,25 +75,25 @@ def taken_before(
     What is read in place, or comes from remote memory, is left out.
     """
     stage = step.stages[position]
-    taken = [
+    on_tiles = [
         c
         for c in step.channels
         if c.consumer == position and not is_read_in_place(c) and not is_offloaded(program, c)
     ]
     waiting = {
         c.destination
-        for c in taken
+        for c in on_tiles
         if program.variables[c.destination].bytes_per_tile >= _LATE_BYTES
     }
     first: dict[VariableId, int] = {}
     for number, inner in enumerate(stage.body.steps):
         if not waiting:
             break
-        here = waiting & used(inner, program)
-        first.update(dict.fromkeys(here, number))
-        waiting -= here
+        first_touched = waiting & used(inner, program)
+        first.update(dict.fromkeys(first_touched, number))
+        waiting -= first_touched
     channels_by_step: dict[int, list[Channel]] = {}
-    for channel in taken:
+    for channel in on_tiles:
         channels_by_step.setdefault(first.get(channel.destination, 0), []).append(channel)
     return {number: tuple(channels) for number, channels in sorted(channels_by_step.items())}
 

@@ -131,11 +131,11 @@ def _part_faults(
     if len(inputs) != 1 or len(outputs) != 1 or len(form.starts) != participants:
         yield f"an own part is of one tensor, for each of {participants} participants"
         return
-    ((type_in, whole), (type_out, part)) = inputs[0], outputs[0]
-    fits = type_in == type_out and len(whole) == len(part)
+    ((type_in, full_sizes), (type_out, part_sizes)) = inputs[0], outputs[0]
+    fits = type_in == type_out and len(full_sizes) == len(part_sizes)
     if not fits or not all(
-        len(starts) == len(whole)
-        and all(0 <= a <= n - m for a, n, m in zip(starts, whole, part, strict=True))
+        len(starts) == len(full_sizes)
+        and all(0 <= a <= n - m for a, n, m in zip(starts, full_sizes, part_sizes, strict=True))
         for starts in form.starts
     ):
         yield "a part is not within its tensor"

@@ -7,15 +7,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.element_rules import element_fault
 from hloipu_runtime.program.law import required_spans
-from hloipu_runtime.program.mapping import (
-    Mapping,
-    Sizes,
-    Spans,
-    Tiles,
-    contains,
-    covers,
-    extent_of,
-)
+from hloipu_runtime.program.mapping import Mapping, Sizes, Spans, Tiles, contains, covers, extent_of
 
 
 @lru_cache(1 << 14)
@@ -59,11 +51,11 @@ def is_complete(mapping: Mapping, shape: Sizes) -> bool:
 def _span_resident(mapping: Mapping, shape: Sizes, spans: Spans) -> str:
     if len(spans) != len(mapping.spans):
         return "is read with another rank"
-    for dimension, (own, read) in enumerate(zip(mapping.spans, spans, strict=True)):
-        if read.axis >= len(mapping.tiles.extents):
+    for dimension, (held, read_span) in enumerate(zip(mapping.spans, spans, strict=True)):
+        if read_span.axis >= len(mapping.tiles.extents):
             return f"dimension {dimension} follows a grid axis that is not there"
-        extent = max(extent_of(mapping.tiles, own), extent_of(mapping.tiles, read))
-        if not contains(own, read, extent, shape[dimension]):
+        extent = max(extent_of(mapping.tiles, held), extent_of(mapping.tiles, read_span))
+        if not contains(held, read_span, extent, shape[dimension]):
             return f"dimension {dimension} is read beyond the part on the tile"
     return ""
 
@@ -80,20 +72,20 @@ def law_fault(
     codelet: Codelet,
     operands: tuple[Tensor, ...],
     results: tuple[Tensor, ...],
-    read: tuple[Spans, ...],
+    read_spans: tuple[Spans, ...],
     written_spans: tuple[Spans, ...],
 ) -> str:
     """Return how operand parts differ from what the codelet's law asks for, or nothing."""
     indexing = codelet.indexing(operands, results)
     if len(indexing.operands) != len(operands) or len(indexing.results) != len(results):
         return f"{codelet.name} takes other operands"
-    said = element_fault(
+    type_fault = element_fault(
         codelet,
         [tensor.element_type for tensor in operands],
         [tensor.element_type for tensor in results],
     )
-    if said:
-        return f"{codelet.name} {said}"
+    if type_fault:
+        return f"{codelet.name} {type_fault}"
     needed = required_spans(
         indexing,
         written_spans,
@@ -102,7 +94,7 @@ def law_fault(
     )
     if isinstance(needed, str):
         return f"{codelet.name}: {needed}"
-    for number, (have, need) in enumerate(zip(read, needed, strict=True)):
+    for number, (have, need) in enumerate(zip(read_spans, needed, strict=True)):
         if have != need:
             return f"{codelet.name}: operand {number} is read in parts {have}, needed are {need}"
     return ""

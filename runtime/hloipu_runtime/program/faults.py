@@ -35,13 +35,13 @@ class ProgramError(HloipuError):
     def __init__(self, faults: Sequence[Fault], *, name: str | None = None) -> None:
         first = faults[0]
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        said = f"program not proved: {first.place}: {first.message}{more}"
+        summary = f"program not proved: {first.place}: {first.message}{more}"
         if name is None:
-            super().__init__("E4050", f"internal error of hloipu: {said}", hint=REPORT)
+            super().__init__("E4050", f"internal error of hloipu: {summary}", hint=REPORT)
         else:
             super().__init__(
                 "E4050",
-                f"{name}: {said}" if name else said,
+                f"{name}: {summary}" if name else summary,
                 hint="the file is damaged or forged: compile the module again; a program that "
                 "fails its proof is not run",
             )

@@ -76,9 +76,9 @@ class LiveBytes:
             if not len(grows):
                 continue
             low, high = int(grows[0]), int(grows[-1]) + 1
-            here = self.steps[begin:end, low:high]
-            limit = np.maximum(self.most[low:high], here)
-            over = np.flatnonzero(np.any(here + added[low:high] > limit, axis=1))
+            live_before = self.steps[begin:end, low:high]
+            limit = np.maximum(self.most[low:high], live_before)
+            over = np.flatnonzero(np.any(live_before + added[low:high] > limit, axis=1))
             if len(over):
                 last = begin + int(over[-1])
                 return [place for place in places if place > last]
@@ -89,11 +89,11 @@ class LiveBytes:
 
         At that one nothing has died yet, and messages pass.
         """
-        here = self.steps[place]
-        joined = here + self.coming[number]
+        live_before = self.steps[place]
+        joined = live_before + self.coming[number]
         if self.passing is not None:
             joined += self.passing[number]
-        if (joined > np.maximum(self.most, here)).any():
+        if (joined > np.maximum(self.most, live_before)).any():
             return False
         for begin, end, added in self._changes(number, place, touched):
             self.steps[begin:end] += added
@@ -143,11 +143,11 @@ def live_bytes_of(
             last[variable] = number
     born: list[list[VariableId]] = [[] for _ in touched]
     dying: list[list[VariableId]] = [[] for _ in touched]
-    passing_ipus = {message.ipu for some in messages for message in some}
+    passing_ipus = {message.ipu for step_messages in messages for message in step_messages}
     ipus = sorted(passing_ipus | {program.variables[variable].ipu for variable in first})
-    each = min(STRETCHES, max(1, _MOST_STRETCHES // max(1, len(ipus))))
-    begins = {ipu: n * each for n, ipu in enumerate(ipus)}
-    count = each * max(1, len(ipus))
+    stretches_per_ipu = min(STRETCHES, max(1, _MOST_STRETCHES // max(1, len(ipus))))
+    begins = {ipu: n * stretches_per_ipu for n, ipu in enumerate(ipus)}
+    count = stretches_per_ipu * max(1, len(ipus))
     sizes: dict[VariableId, Numbers] = {}
     kinds: dict[tuple[int, str, int], tuple[int, Numbers]] = {}
     """Sizes of variables that are alike, numbered: the places of a channel are many."""
@@ -158,7 +158,7 @@ def live_bytes_of(
         numbered = kinds.get(key)
         if numbered is None:
             filled = np.zeros(count, np.int64)
-            low, high = _stretches(record.mapping.tiles, tiles_per_ipu, each)
+            low, high = _stretches(record.mapping.tiles, tiles_per_ipu, stretches_per_ipu)
             filled[begins[record.ipu] + low : begins[record.ipu] + high] = record.bytes_per_tile
             numbered = kinds[key] = len(kinds), filled
         kind_of.append(numbered[0])
@@ -173,15 +173,15 @@ def live_bytes_of(
     np.cumsum(live, axis=0, out=live)
     passing = np.zeros_like(live) if passing_ipus else None
     if passing is not None:
-        for number, some in enumerate(messages):
-            for message in some:
-                low, high = _stretches(message.tiles, tiles_per_ipu, each)
+        for number, step_messages in enumerate(messages):
+            for message in step_messages:
+                low, high = _stretches(message.tiles, tiles_per_ipu, stretches_per_ipu)
                 begin = begins[message.ipu]
                 passing[number, begin + low : begin + high] += message.size_bytes
         live += passing
     most = live.max(axis=0, initial=0)
     for ipu, begin in begins.items():
-        most[begin : begin + each] -= spared.get(ipu, 0)
+        most[begin : begin + stretches_per_ipu] -= spared.get(ipu, 0)
     steps = np.zeros((len(touched), count), np.int64)
     left = np.zeros(count, np.int64)
     return LiveBytes(born, dying, sizes, most, steps, left, coming, going, passing=passing)

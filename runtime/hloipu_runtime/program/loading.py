@@ -17,12 +17,12 @@ def not_given(element_type: str, shape: Sizes) -> Array:
 
 def loaded_with(program: Program, arrays: Mapping[str, Array]) -> Program:
     """Return the program with the arrays of its loaded parameters, by stream, in storage form."""
-    given = {
+    array_by_value = {
         value: arrays[port.stream]
         for value, port in zip(program.loaded, program.parameters, strict=False)
     }
     constants = {
-        variable: (value, given.get(value, array))
+        variable: (value, array_by_value.get(value, array))
         for variable, (value, array) in program.constants.items()
     }
     return replace(program, constants=constants)

@@ -113,22 +113,22 @@ def _filled(
 ) -> None:
     """Set the times of local steps that keep their order."""
     queues: dict[int, list[int]] = {}
-    for number, x in enumerate(steps):
-        if x.kind is Kind.LOCAL and x.ipus:
-            queues.setdefault(x.ipus[0], []).append(number)
+    for number, step in enumerate(steps):
+        if step.kind is Kind.LOCAL and step.ipus:
+            queues.setdefault(step.ipus[0], []).append(number)
     waiting = dict.fromkeys(queues, 0)
     for time in range(0, max(latest, default=-1) + 1, 2):
-        taken = dict.fromkeys(waiting, 0)
+        weight_by_ipu = dict.fromkeys(waiting, 0)
         for ipu, queue in queues.items():
             while waiting[ipu] < len(queue) and latest[queue[waiting[ipu]]] <= time:
-                taken[ipu] += steps[queue[waiting[ipu]]].weight
+                weight_by_ipu[ipu] += steps[queue[waiting[ipu]]].weight
                 times[queue[waiting[ipu]]] = time
                 waiting[ipu] += 1
-        longest = max(taken.values(), default=0)
+        longest = max(weight_by_ipu.values(), default=0)
         for ipu, queue in queues.items():
             while waiting[ipu] < len(queue) and earliest[queue[waiting[ipu]]] <= time:
-                taken[ipu] += steps[queue[waiting[ipu]]].weight
-                if taken[ipu] > longest:
+                weight_by_ipu[ipu] += steps[queue[waiting[ipu]]].weight
+                if weight_by_ipu[ipu] > longest:
                     break
                 times[queue[waiting[ipu]]] = time
                 waiting[ipu] += 1

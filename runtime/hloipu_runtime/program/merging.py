@@ -56,8 +56,8 @@ def merged(
     """
     walk = _Walk(program, tiles_per_ipu, alone, spared, messages)
     body = walk.sequence(program.body)
-    functions = {name: walk.sequence(each) for name, each in program.functions.items()}
-    changed = [functions[name] is not each for name, each in program.functions.items()]
+    functions = {name: walk.sequence(function) for name, function in program.functions.items()}
+    changed = [functions[name] is not function for name, function in program.functions.items()]
     if body is program.body and not any(changed):
         return program
     return replace(program, body=body, functions=functions)
@@ -117,7 +117,7 @@ class _Walk:
         units = list(self._units(body))
         touched = frozenset[VariableId]().union(*[unit.touched for unit in units])
         writes = frozenset[VariableId]().union(*[unit.writes for unit in units])
-        made = _Merging(
+        merging = _Merging(
             units,
             live_bytes_of(
                 self.program,
@@ -129,15 +129,15 @@ class _Walk:
             ),
             bool(self.spared),
         ).run()
-        steps = tuple(_written_out(made))
+        steps = tuple(_written_out(merging))
         if len(steps) == len(body.steps) and all(
             a is b for a, b in zip(steps, body.steps, strict=True)
         ):
-            found = body
+            result = body
         else:
-            found = Sequence(steps)
-        self.touched[id(found)] = touched, writes
-        return found
+            result = Sequence(steps)
+        self.touched[id(result)] = touched, writes
+        return result
 
     def _units(self, body: Sequence) -> Iterator[_Unit]:
         syncs: list[Sync] = []
@@ -178,12 +178,12 @@ class _Walk:
         """Return what a step with its sequences merged uses, and what of that it writes."""
         if isinstance(step, Call):
             if step.function not in self.of_functions:
-                whole = used(step, self.program), written(step, self.program)
-                self.of_functions[step.function] = whole
+                used_and_written = used(step, self.program), written(step, self.program)
+                self.of_functions[step.function] = used_and_written
             touched, writes = self.of_functions[step.function]
             return touched | touched_by(step), writes
         inner = (step,) if isinstance(step, Sequence) else blocks_of(step)
-        within = [self.touched[id(each)] for each in inner]
+        within = [self.touched[id(block)] for block in inner]
         touched = touched_by(step).union(*[touched for touched, _ in within])
         return touched, written_by(step).union(*[writes for _, writes in within])
 
@@ -228,11 +228,11 @@ class _Merging:
                 v: max(self.last_read.get(v, -1), self.last_written.get(v, -1))
                 for v in unit.touched
             }
-            found = self.live.candidates(number, places[first:], touched)
+            open_places = self.live.candidates(number, places[first:], touched)
             if self.lacks_memory and unit.touched == unit.writes:
                 # What needs nothing, as zeros do, takes memory from where it goes on.
-                found = found[::-1]
-            for place in found[:_TRIES]:
+                open_places = open_places[::-1]
+            for place in open_places[:_TRIES]:
                 if self.live.moved(number, place, touched):
                     return place
         self.live.appended(number)

@@ -114,23 +114,23 @@ def dimension_groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[in
 
     Dimensions of one element are left out.
     """
-    left = [d for d, size in enumerate(view) if size != 1]
-    right = [d for d, size in enumerate(shape) if size != 1]
+    left = [d for d, left_size in enumerate(view) if left_size != 1]
+    right = [d for d, left_size in enumerate(shape) if left_size != 1]
     groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(left) and j < len(right):
-        here, there = [left[i]], [right[j]]
-        size, other = view[left[i]], shape[right[j]]
-        while size != other:
-            if size < other:
+        left_dims, right_dims = [left[i]], [right[j]]
+        left_size, right_size = view[left[i]], shape[right[j]]
+        while left_size != right_size:
+            if left_size < right_size:
                 i += 1
-                here.append(left[i])
-                size *= view[left[i]]
+                left_dims.append(left[i])
+                left_size *= view[left[i]]
             else:
                 j += 1
-                there.append(right[j])
-                other *= shape[right[j]]
-        groups.append((here, there))
+                right_dims.append(right[j])
+                right_size *= shape[right[j]]
+        groups.append((left_dims, right_dims))
         i, j = i + 1, j + 1
     return groups
 
@@ -146,13 +146,13 @@ def _linear_span(spans_and_sizes: Held) -> Span | None:
 
 def _merged(group: list[Along]) -> Along | None:
     """Return a receiver's dimensions as one; None where its parts are not ranges of it."""
-    first, rest = group[0], group[1:]
-    for a in rest:
+    first, inner_dims = group[0], group[1:]
+    for a in inner_dims:
         if (a.own_low, a.own_high, a.low, a.high) != (0, a.size, 0, a.size):
             return None
         if _is_cut(a.receiver, a.size):
             return None
-    inner = prod(a.size for a in rest)
+    inner = prod(a.size for a in inner_dims)
     axis, step, offset, size = first.receiver
     return Along(
         first.size * inner,

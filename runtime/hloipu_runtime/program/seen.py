@@ -67,16 +67,16 @@ class Seen:
     @cached_property
     def blocks_of_streams(self) -> "dict[str, Blocks]":
         """Blocks by the program's streams: those of pieces, too, which are cut first."""
-        found: dict[str, Blocks] = {}
+        blocks_by_stream: dict[str, Blocks] = {}
         for stream, blocks in self.blocks.items():
             split = self.split.get(stream)
             if split is None:
-                found[self.moved.get(stream, stream)] = blocks
+                blocks_by_stream[self.moved.get(stream, stream)] = blocks
                 continue
             stack = split.stack
-            for own, size in zip(split.streams, stack.sizes, strict=True):
-                found[own] = blocks.of_piece(stack.axis, size)
-        return found
+            for piece_stream, size in zip(split.streams, stack.sizes, strict=True):
+                blocks_by_stream[piece_stream] = blocks.of_piece(stack.axis, size)
+        return blocks_by_stream
 
     def streams(self, stream: str) -> tuple[str, ...]:
         """Return the program's streams of what users see as one."""
@@ -99,11 +99,13 @@ class Seen:
 
         All of what has no blocks.
         """
-        found = dict(arrays)
-        for stream in self.blocks.keys() & found.keys():
+        block_by_stream = dict(arrays)
+        for stream in self.blocks.keys() & block_by_stream.keys():
             blocks = self.blocks[stream]
-            found[stream] = blocks.block(found[stream], participant % blocks.partitions)
-        return found
+            block_by_stream[stream] = blocks.block(
+                block_by_stream[stream], participant % blocks.partitions
+            )
+        return block_by_stream
 
     def whole(self, outputs: Sequence[Mapping[str, Array]]) -> Sequence[Mapping[str, Array]]:
         """Return whole arrays of each replica from those of each participant.
@@ -126,53 +128,61 @@ class Seen:
 
     def joined(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
         """Return the results by the streams that users see, from those of the program."""
-        whole = {}
+        array_by_stream = {}
         for port in self.results:
             split = self.split.get(port.stream)
             if split is None:
-                whole[port.stream] = arrays[self.moved.get(port.stream, port.stream)]
+                array_by_stream[port.stream] = arrays[self.moved.get(port.stream, port.stream)]
             else:
-                whole[port.stream] = split.stack.joined(arrays[x] for x in split.streams)
-        return whole
+                array_by_stream[port.stream] = split.stack.joined(arrays[x] for x in split.streams)
+        return array_by_stream
 
 
 def seen_by_users(program: Program) -> Seen:
     """Return what users see of a program whose stacks fit (`verify_stacks`), found once."""
-    seen: Seen | None = program.__dict__.get("_seen")
-    if seen is None:
-        seen = program.__dict__["_seen"] = _seen(program)
-    return seen
+    cached: Seen | None = program.__dict__.get("_seen")
+    if cached is None:
+        cached = program.__dict__["_seen"] = _seen(program)
+    return cached
 
 
 def _seen(program: Program) -> Seen:
-    given = Numbering(program.stacks, PARAMETER)
-    numbering = Numbering(program.stacks, RESULT)
+    parameter_numbering = Numbering(program.stacks, PARAMETER)
+    result_numbering = Numbering(program.stacks, RESULT)
     split: dict[str, Split] = {}
     moved: dict[str, str] = {}
-    own: Mapping[int, Blocks] = {}
-    theirs: Mapping[int, Blocks] = {}
-    carried: Mapping[int, Blocks] = {}
+    parameter_blocks: Mapping[int, Blocks] = {}
+    result_blocks: Mapping[int, Blocks] = {}
+    stream_blocks: Mapping[int, Blocks] = {}
     if program.partitioning is not None:
         from hloipu_runtime.program.blocks import blocks_by_number
 
-        own = blocks_by_number(program.partitioning, PARAMETER)
-        theirs = blocks_by_number(program.partitioning, RESULT)
-        carried = blocks_by_number(program.partitioning, STREAM)
+        parameter_blocks = blocks_by_number(program.partitioning, PARAMETER)
+        result_blocks = blocks_by_number(program.partitioning, RESULT)
+        stream_blocks = blocks_by_number(program.partitioning, STREAM)
     blocks: dict[str, Blocks] = {}
-    parameters = _whole(_ports(program, program.parameters, given, split, moved), own, blocks)
+    parameters = _whole(
+        _ports(program, program.parameters, parameter_numbering, split, moved),
+        parameter_blocks,
+        blocks,
+    )
     firsts = accumulate((len(x.streams) for x in program.queues), initial=0)
-    loaded = len(_ports(program, program.parameters[: len(program.loaded)], given, {}, {}))
+    loaded = len(
+        _ports(program, program.parameters[: len(program.loaded)], parameter_numbering, {}, {})
+    )
     return Seen(
         parameters,
         loaded,
-        _whole(_ports(program, program.results, numbering, split, moved), theirs, blocks),
-        tuple(_states(program, given, numbering, own)),
+        _whole(
+            _ports(program, program.results, result_numbering, split, moved), result_blocks, blocks
+        ),
+        tuple(_states(program, parameter_numbering, result_numbering, parameter_blocks)),
         tuple(
             _whole_queue(
-                _queue(x, given if x.to_device else numbering, split),
-                own if x.to_device else theirs,
+                _queue(x, parameter_numbering if x.to_device else result_numbering, split),
+                parameter_blocks if x.to_device else result_blocks,
                 first,
-                carried,
+                stream_blocks,
                 blocks,
             )
             for x, first in zip(program.queues, firsts, strict=False)
@@ -199,34 +209,36 @@ def _ports(
     """Return parameters or results as users number them."""
     if not numbering.stacks:
         return tuple(ports)
-    found = []
-    for whole in numbering.wholes([number_of(x) for x in ports]):
-        first = ports[whole.places[0]]
+    user_ports = []
+    for array in numbering.wholes([number_of(x) for x in ports]):
+        first = ports[array.places[0]]
         kind = first.stream.rpartition(".")[0]
-        port = replace(first, stream=f"{kind}.{whole.number}")
-        if whole.stack is not None:
-            port = replace(port, shape=whole.stack.shape)
-            streams = tuple(ports[place].stream for place in whole.places)
-            split[port.stream] = Split(streams, whole.stack)
+        port = replace(first, stream=f"{kind}.{array.number}")
+        if array.stack is not None:
+            port = replace(port, shape=array.stack.shape)
+            streams = tuple(ports[place].stream for place in array.places)
+            split[port.stream] = Split(streams, array.stack)
         elif port.stream != first.stream:
             moved[port.stream] = first.stream
-        found.append(port)
-    return tuple(found)
+        user_ports.append(port)
+    return tuple(user_ports)
 
 
 def _whole(
-    ports: Sequence[Port], by_number: "Mapping[int, Blocks]", found: "dict[str, Blocks]"
+    ports: Sequence[Port], by_number: "Mapping[int, Blocks]", blocks_by_stream: "dict[str, Blocks]"
 ) -> tuple[Port, ...]:
-    """Return ports of whole arrays; `found` takes the blocks of each stream."""
+    """Return ports of whole arrays; `blocks_by_stream` takes the blocks of each stream."""
     if not by_number:
         return tuple(ports)
-    return tuple(_whole_port(port, by_number.get(number_of(port)), found) for port in ports)
+    return tuple(
+        _whole_port(port, by_number.get(number_of(port)), blocks_by_stream) for port in ports
+    )
 
 
-def _whole_port(port: Port, blocks: "Blocks | None", found: "dict[str, Blocks]") -> Port:
+def _whole_port(port: Port, blocks: "Blocks | None", blocks_by_stream: "dict[str, Blocks]") -> Port:
     if blocks is None:
         return port
-    found[port.stream] = blocks
+    blocks_by_stream[port.stream] = blocks
     return replace(port, shape=blocks.shape)
 
 
@@ -235,31 +247,36 @@ def _whole_queue(
     by_place: "Mapping[int, Blocks]",
     first: int,
     by_stream: "Mapping[int, Blocks]",
-    found: "dict[str, Blocks]",
+    blocks_by_stream: "dict[str, Blocks]",
 ) -> Queue:
     """Return a queue of whole arrays; `first`: the number of its first stream."""
     numbers = queue.places or range(first, first + len(queue.streams))
     by_number = by_place if queue.places else by_stream
     pairs = zip(queue.streams, numbers, strict=True)
-    ports = tuple(_whole_port(port, by_number.get(number), found) for port, number in pairs)
+    ports = tuple(
+        _whole_port(port, by_number.get(number), blocks_by_stream) for port, number in pairs
+    )
     return replace(queue, streams=ports)
 
 
 def _states(
-    program: Program, given: Numbering, made: Numbering, by_number: "Mapping[int, Blocks]"
+    program: Program,
+    parameter_numbering: Numbering,
+    result_numbering: Numbering,
+    by_number: "Mapping[int, Blocks]",
 ) -> Iterator[SeenState]:
-    for whole in given.wholes([port.parameter for port in program.state]):
-        ports = tuple(program.state[place] for place in whole.places)
+    for array in parameter_numbering.wholes([port.parameter for port in program.state]):
+        ports = tuple(program.state[place] for place in array.places)
         kind = program.variables[ports[0].variable].element_type
-        result = made.users(ports[0].result)
-        stack = whole.stack
+        result = result_numbering.users(ports[0].result)
+        stack = array.stack
         if stack is None:
             name, shape = ports[0].name, user_shape(program, ports[0])
         else:
             name, shape = stack.name, stack.shape
-        blocks = by_number.get(whole.number)
+        blocks = by_number.get(array.number)
         shape = shape if blocks is None else blocks.shape
-        yield SeenState(name, kind, shape, whole.number, result, ports, stack, blocks)
+        yield SeenState(name, kind, shape, array.number, result, ports, stack, blocks)
 
 
 def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue:
@@ -267,15 +284,15 @@ def _queue(queue: Queue, numbering: Numbering, split: dict[str, Split]) -> Queue
     if not queue.places or not numbering.stacks:
         return queue
     streams, places, names = [], [], []
-    for whole in numbering.wholes(queue.places):
-        ports = [queue.streams[place] for place in whole.places]
+    for array in numbering.wholes(queue.places):
+        ports = [queue.streams[place] for place in array.places]
         port = ports[0]
-        if whole.stack is not None:
-            port = replace(port, shape=whole.stack.shape)
-            split[port.stream] = Split(tuple(x.stream for x in ports), whole.stack)
+        if array.stack is not None:
+            port = replace(port, shape=array.stack.shape)
+            split[port.stream] = Split(tuple(x.stream for x in ports), array.stack)
         streams.append(port)
-        places.append(whole.number)
+        places.append(array.number)
         if queue.names:
-            stack = whole.stack if queue.to_device else None
-            names.append(stack.name if stack else queue.names[whole.places[0]])
+            stack = array.stack if queue.to_device else None
+            names.append(stack.name if stack else queue.names[array.places[0]])
     return replace(queue, streams=tuple(streams), places=tuple(places), names=tuple(names))

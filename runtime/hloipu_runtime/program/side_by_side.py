@@ -56,8 +56,10 @@ def side_by_side(program: Program, machine: Machine) -> Program:
         return program
     walk = _Walk(program, machine)
     body = walk.sequence(program.body)
-    functions = {name: walk.sequence(each) for name, each in program.functions.items()}
-    if body is program.body and all(functions[n] is each for n, each in program.functions.items()):
+    functions = {name: walk.sequence(function) for name, function in program.functions.items()}
+    if body is program.body and all(
+        functions[n] is function for n, function in program.functions.items()
+    ):
         return program
     return replace(program, body=body, functions=functions)
 
@@ -167,11 +169,11 @@ class _Walk:
         last = unit.steps[-1]
         if isinstance(last, RemoteCopy):
             write = variables[last.destination].role is Role.REMOTE
-            there = variables[last.source if write else last.destination]
-            whole = there.bytes_per_tile * there.mapping.tiles.count
-            return remote_transfer(self.machine, whole, write=write).cycles
-        turns = last.count if isinstance(last, Repeat) else 1
-        return turns * (size + sync(self.machine).cycles)
+            remote = variables[last.source if write else last.destination]
+            remote_bytes = remote.bytes_per_tile * remote.mapping.tiles.count
+            return remote_transfer(self.machine, remote_bytes, write=write).cycles
+        iterations = last.count if isinstance(last, Repeat) else 1
+        return iterations * (size + sync(self.machine).cycles)
 
     # --- memory -----------------------------------------------------------------------------------
 

@@ -55,8 +55,8 @@ class Stack:
 
     def joined(self, pieces: Iterable[Array]) -> Array:
         """Return the array that the pieces make up."""
-        found: Array = np.concatenate(list(pieces), self.axis)
-        return found
+        joined_array: Array = np.concatenate(list(pieces), self.axis)
+        return joined_array
 
 
 @dataclass(frozen=True, slots=True)

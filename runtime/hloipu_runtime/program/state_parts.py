@@ -9,9 +9,9 @@ from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Program, StatePort
 
 
-def part_size(whole: Sizes, replicas: int) -> int:
+def part_size(shape: Sizes, replicas: int) -> int:
     """Return how many elements each replica keeps of an array."""
-    return -(-prod(whole) // replicas)
+    return -(-prod(shape) // replicas)
 
 
 def user_shape(program: Program, port: StatePort) -> Sizes:
@@ -28,7 +28,7 @@ def part_of(array: Array, replica: int, replicas: int) -> Array:
     return part
 
 
-def joined(parts: Sequence[Array], whole: Sizes) -> Array:
+def joined(parts: Sequence[Array], shape: Sizes) -> Array:
     """Return the array that the replicas' parts make up."""
-    array: Array = np.concatenate(parts)[: prod(whole)].reshape(whole)
+    array: Array = np.concatenate(parts)[: prod(shape)].reshape(shape)
     return array

@@ -8,15 +8,7 @@ are, however their axes are split and their dimensions cut.
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloipu_runtime.program.mapping import (
-    Box,
-    Mapping,
-    Sizes,
-    Span,
-    extent_of,
-    volume,
-    whole_box,
-)
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, extent_of, volume, whole_box
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.relation import dimension_groups
 from hloipu_runtime.program.steps import Transfer
@@ -72,8 +64,8 @@ def _lie_alike(source: Mapping, shape: Sizes, destination: Mapping, view: Sizes,
     if source == destination and shape == view:
         return True
     groups = dimension_groups(view, shape)
-    there = _layout(source, shape, [sources for _, sources in groups])
-    return there is not None and there == _layout(
+    source_layout = _layout(source, shape, [sources for _, sources in groups])
+    return source_layout is not None and source_layout == _layout(
         destination, view, [targets for targets, _ in groups]
     )
 

@@ -37,8 +37,10 @@ def elements_per_step(program: Program) -> Mapping[str, int]:
 
 def takes_alike(program: Program) -> bool:
     """Whether all steps take the same number of elements of each infeed, whatever data says."""
-    taken = {port.stream for queue in program.queues if queue.to_device for port in queue.streams}
-    return not taken & frozenset(_inner_streams(program, program.body, 0))
+    infeed_streams = {
+        port.stream for queue in program.queues if queue.to_device for port in queue.streams
+    }
+    return not infeed_streams & frozenset(_inner_streams(program, program.body, 0))
 
 
 def _inner_streams(program: Program, step: Step, loops: int) -> Iterator[str]:
@@ -59,8 +61,8 @@ def _streams(step: Step, times: int) -> Iterator[tuple[str, int]]:
     """Yield every stream of a step with how often its pipelines move an element of it."""
     match step:
         case Sequence():
-            for each in step.steps:
-                yield from _streams(each, times)
+            for inner in step.steps:
+                yield from _streams(inner, times)
         case Repeat():
             yield from _streams(step.body, times)
         case Pipeline():

@@ -87,8 +87,8 @@ class Timetable:
         if self.group > 1:
             at_work = self._at_work(slot)
             return at_work[1] if at_work is not None and at_work[0] == position else None
-        number, rest = divmod(slot - position, self.interval)
-        return number if not rest and 0 <= number < self.count else None
+        number, offset = divmod(slot - position, self.interval)
+        return number if not offset and 0 <= number < self.count else None
 
     def active(self, slot: int) -> tuple[int, ...]:
         """Return the positions that work in a slot, ascending."""
@@ -154,7 +154,7 @@ class Timetable:
         """Return the one position that works in a slot, and its micro-batch."""
         if not 0 <= slot < self.slots:
             return None
-        group, rest = divmod(slot, self.group * self.positions)
+        group, slot_in_group = divmod(slot, self.group * self.positions)
         first = group * self.group
-        position, place = divmod(rest, min(self.group, self.count - first))
+        position, place = divmod(slot_in_group, min(self.group, self.count - first))
         return position, first + place

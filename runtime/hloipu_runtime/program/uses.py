@@ -61,10 +61,10 @@ class _First:
         reads, writes = set(_reads(step)), set(_writes(step))
         if isinstance(step, Exchange):
             # What is written in part keeps the rest, which is as if it were read.
-            whole = {
+            overwritten = {
                 definition.variable for definition in step.definitions if definition.base is None
             }
-            reads |= {transfer.destination for transfer in step.transfers} - whole
+            reads |= {transfer.destination for transfer in step.transfers} - overwritten
         if isinstance(step, Call | ComputeSet | Exchange | Sync):
             return reads, writes
         runs = isinstance(step, Sequence | Parallel) or (isinstance(step, Repeat) and step.count)
@@ -98,14 +98,14 @@ def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
     """Yield a step and all inside of it; functions in `called` were looked into already."""
     pending = [step]
     while pending:
-        each = pending.pop()
-        yield each
-        if isinstance(each, Call):
-            if each.function in program.functions and each.function not in called:
-                called.add(each.function)
-                pending.append(program.functions[each.function])
-        elif not isinstance(each, ComputeSet | Exchange | Sync):
-            pending += reversed(inner_steps(each))
+        inner = pending.pop()
+        yield inner
+        if isinstance(inner, Call):
+            if inner.function in program.functions and inner.function not in called:
+                called.add(inner.function)
+                pending.append(program.functions[inner.function])
+        elif not isinstance(inner, ComputeSet | Exchange | Sync):
+            pending += reversed(inner_steps(inner))
 
 
 def _writes(step: Step) -> Iterable[VariableId]:

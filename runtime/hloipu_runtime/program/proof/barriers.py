@@ -94,8 +94,8 @@ class _Walk:
                         self.sequence(block, len(stage.ipus), _NOBODY, where)
             case Parallel():
                 for number, branch in enumerate(step.branches):
-                    here = {self._ipu(v) for v in used(branch, self.program)}
-                    self.sequence(branch, max(1, len(here)), _NOBODY, f"{place}|{number}")
+                    branch_ipus = {self._ipu(v) for v in used(branch, self.program)}
+                    self.sequence(branch, max(1, len(branch_ipus)), _NOBODY, f"{place}|{number}")
             case _:
                 for number, block in enumerate(blocks_of(step)):
                     self.sequence(block, ipus, _NOBODY, f"{place}/{number}")

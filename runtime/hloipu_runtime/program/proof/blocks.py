@@ -14,9 +14,9 @@ def block_faults(program: Program) -> Iterator[tuple[str, str]]:
     """Yield places and faults of a program's partitioning."""
     if program.partitioning is None:
         return
-    found = list(_form_faults(program.partitioning, program.partitions))
-    yield from found
-    if not found:
+    form_faults = list(_form_faults(program.partitioning, program.partitions))
+    yield from form_faults
+    if not form_faults:
         yield from _port_faults(program, program.partitioning)
 
 
@@ -27,16 +27,20 @@ def _form_faults(partitioning: Partitioning, partitions: int) -> Iterator[tuple[
     if order and sorted(order) != list(range(partitions)):
         yield "the mesh", "its order has not every partition once"
     met: set[tuple[str, int]] = set()
-    for x in partitioning.arrays:
-        place = f"the blocks of {x.kind[:40]} {x.number}"
-        used = [axis for axes in x.axes for axis in axes]
-        if x.kind not in (*KINDS, STREAM) or x.number < 0 or (x.kind, x.number) in met:
+    for array in partitioning.arrays:
+        place = f"the blocks of {array.kind[:40]} {array.number}"
+        used = [axis for axes in array.axes for axis in axes]
+        if (
+            array.kind not in (*KINDS, STREAM)
+            or array.number < 0
+            or (array.kind, array.number) in met
+        ):
             yield place, "there is no such array, or it is there twice"
-        if len(x.axes) != len(x.shape) or min(x.shape, default=0) < 0:
+        if len(array.axes) != len(array.shape) or min(array.shape, default=0) < 0:
             yield place, "they have another number of dimensions"
         if len(set(used)) != len(used) or not all(0 <= axis < len(mesh) for axis in used):
             yield place, "the mesh has not each of their axes once"
-        met.add((x.kind, x.number))
+        met.add((array.kind, array.number))
 
 
 def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple[str, str]]:
@@ -58,11 +62,11 @@ def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple
             yield f"the blocks of stream {number}", "no queue has a stream of their shape"
     for kind, number, shape in shapes:
         stack, users = numberings[kind].stack_of(number), numberings[kind].users(number)
-        own = blocks[kind].get(users)
-        if own is None:
+        array_blocks = blocks[kind].get(users)
+        if array_blocks is None:
             continue
         place = f"the blocks of {kind} {users}"
-        if own.block_shape != (shape if stack is None else stack.shape):
+        if array_blocks.block_shape != (shape if stack is None else stack.shape):
             yield place, f"they are no {list(shape)}"
-        elif stack is not None and own.counts[stack.axis] != 1:
+        elif stack is not None and array_blocks.counts[stack.axis] != 1:
             yield place, "they are in pieces along an axis that is divided"

@@ -33,12 +33,12 @@ def collective_faults(program: Program, step: Collective) -> Iterator[str]:
 def remote_faults(program: Program) -> Iterator[tuple[str, str]]:
     """Yield places and faults of what lies in remote memory, or is copied from or to there."""
     remote = {n for n, record in enumerate(program.variables) if record.role is Role.REMOTE}
-    seen: set[int] = set()
+    checked_ids: set[int] = set()
     for body in (program.body, *program.functions.values()):
         for step in steps_within(body, program):
-            if id(step) in seen:
+            if id(step) in checked_ids:
                 continue
-            seen.add(id(step))
+            checked_ids.add(id(step))
             if isinstance(step, RemoteCopy):
                 yield from _copy_faults(program, step)
             elif remote:
@@ -63,7 +63,7 @@ def _used_in_place(program: Program, step: Step) -> frozenset[int]:
         case Pipeline():
             places = (c.places for c in step.channels if not is_offloaded(program, c))
             ends = (v for c in step.channels for v in (c.source, c.destination))
-            return frozenset((*ends, *(v for each in places for v in each)))
+            return frozenset((*ends, *(v for channel_places in places for v in channel_places)))
         case _:
             return touched_by(step)
 

@@ -199,20 +199,20 @@ def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
     pages = [(stage, page) for stage in step.stages for page in stage.paged]
     filled = [v for _, page in pages for v in page]
     for stage, page in pages:
-        there, here = (program.variables[v] for v in page)
+        remote, on_tiles = (program.variables[v] for v in page)
         if step.group < 2:
-            yield f"{stage.name} brings {there.name} for groups, and there are no groups"
+            yield f"{stage.name} brings {remote.name} for groups, and there are no groups"
         if page.there not in carried or page.there in in_steps or page.there in handed:
-            yield f"{there.name} is not carried, or more than brought to tiles and back"
+            yield f"{remote.name} is not carried, or more than brought to tiles and back"
         if page.here in carried or page.here in handed:
-            yield f"{here.name} is handed on, and {there.name} is brought there"
+            yield f"{on_tiles.name} is handed on, and {remote.name} is brought there"
         if filled.count(page.there) + filled.count(page.here) > 2:
-            yield f"{there.name} or {here.name} is brought twice"
+            yield f"{remote.name} or {on_tiles.name} is brought twice"
         kinds = [
-            (variable.element_type, variable.shape, variable.ipu) for variable in (there, here)
+            (variable.element_type, variable.shape, variable.ipu) for variable in (remote, on_tiles)
         ]
-        if there.role is not Role.REMOTE or here.role is Role.REMOTE or kinds[0] != kinds[1]:
-            yield f"{here.name} is not a place on tiles for what lies remote in {there.name}"
+        if remote.role is not Role.REMOTE or on_tiles.role is Role.REMOTE or kinds[0] != kinds[1]:
+            yield f"{on_tiles.name} is not a place on tiles for what lies remote in {remote.name}"
 
 
 def _only_copies(program: Program, step: Step) -> bool:
@@ -241,8 +241,8 @@ def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
 
 
 def _read_first(stage: Stage, program: Program) -> frozenset[VariableId]:
-    whole = Sequence(stage.blocks)
-    return read_first(whole, program).union(*((page.there, page.here) for page in stage.paged))
+    all_blocks = Sequence(stage.blocks)
+    return read_first(all_blocks, program).union(*((page.there, page.here) for page in stage.paged))
 
 
 def _target_faults(

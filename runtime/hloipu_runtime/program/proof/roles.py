@@ -9,13 +9,7 @@ from typing import NamedTuple
 
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import (
-    Exchange,
-    Pipeline,
-    StreamIn,
-    StreamOut,
-    VariableId,
-)
+from hloipu_runtime.program.steps import Exchange, Pipeline, StreamIn, StreamOut, VariableId
 from hloipu_runtime.program.uses import steps_within, touched_by
 
 
@@ -65,24 +59,24 @@ def _uses(program: Program) -> _Uses:
 
 
 def _faults(role: Role, number: VariableId, uses: _Uses) -> Iterator[str]:
-    said = f"and is a {role.value}"
+    role_text = f"and is a {role.value}"
     if number in uses.loaded and role not in (Role.CONSTANT, Role.REMOTE):
-        yield f"is loaded, {said}"
+        yield f"is loaded, {role_text}"
     if number in uses.kept and role not in (Role.STATE, Role.REMOTE):
-        yield f"stays from run to run, {said}"
+        yield f"stays from run to run, {role_text}"
     if number in uses.filled and role not in (Role.PARAMETER, Role.BUFFER):
-        yield f"is filled from the host, {said}"
+        yield f"is filled from the host, {role_text}"
     match role:
         case Role.CONSTANT if number not in uses.loaded:
-            yield f"is not loaded, {said}"
+            yield f"is not loaded, {role_text}"
         case Role.STATE if number not in uses.kept:
-            yield f"does not stay from run to run, {said}"
+            yield f"does not stay from run to run, {role_text}"
         case Role.PARAMETER if number not in uses.filled:
-            yield f"is not filled from the host, {said}"
+            yield f"is not filled from the host, {role_text}"
         case Role.BUFFER if number not in uses.filled and number not in uses.drained:
-            yield f"is neither filled from the host nor drained, {said}"
+            yield f"is neither filled from the host nor drained, {role_text}"
         case Role.REMOTE if number not in uses.remote:
-            yield f"is not copied from or to the memory beside the IPU, {said}"
+            yield f"is not copied from or to the memory beside the IPU, {role_text}"
         case _:
             pass
 

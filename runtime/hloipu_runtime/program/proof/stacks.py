@@ -21,23 +21,28 @@ def stack_faults(program: Program) -> Iterator[tuple[str, str]]:
     if overlapping:
         yield from overlapping
         return
-    given = Numbering(program.stacks, PARAMETER)
-    returned = Numbering(program.stacks, RESULT)
+    parameter_numbering = Numbering(program.stacks, PARAMETER)
+    result_numbering = Numbering(program.stacks, RESULT)
     met: set[Stack] = set()
-    yield from _row_faults("the parameters", _numbered(program.parameters), given, met)
+    yield from _row_faults(
+        "the parameters", _numbered(program.parameters), parameter_numbering, met
+    )
     loaded = program.parameters[: len(program.loaded)]
-    yield from _row_faults("the loaded parameters", _numbered(loaded), given, met)
-    yield from _row_faults("the results", _numbered(program.results), returned, met)
-    kept = [(port.parameter, _held(program, port)) for port in program.state]
-    yield from _row_faults("the state", kept, given, met)
-    left = [(port.result, _held(program, port)) for port in program.state]
-    yield from _row_faults("the state's results", left, returned, met)
-    yield from _state_faults(program.state, given, returned)
+    yield from _row_faults("the loaded parameters", _numbered(loaded), parameter_numbering, met)
+    yield from _row_faults("the results", _numbered(program.results), result_numbering, met)
+    state_tensors = [(port.parameter, _held(program, port)) for port in program.state]
+    yield from _row_faults("the state", state_tensors, parameter_numbering, met)
+    next_state_tensors = [(port.result, _held(program, port)) for port in program.state]
+    yield from _row_faults("the state's results", next_state_tensors, result_numbering, met)
+    yield from _state_faults(program.state, parameter_numbering, result_numbering)
     for queue in program.queues:
         tensors = [(port.element_type, port.shape) for port in queue.streams]
         row = list(zip(queue.places, tensors, strict=False))
         yield from _row_faults(
-            f"queue {queue.name!r}", row, given if queue.to_device else returned, met
+            f"queue {queue.name!r}",
+            row,
+            parameter_numbering if queue.to_device else result_numbering,
+            met,
         )
     for stack in program.stacks:
         if stack not in met:
@@ -80,41 +85,41 @@ def _row_faults(
     except ValueError as error:
         yield place, str(error)
         return
-    seen: set[int] = set()
-    for whole in wholes:
-        if whole.number >= 0 and whole.number in seen:
-            yield place, f"number {whole.number} is there twice"
-        seen.add(whole.number)
-        if whole.stack is None:
+    numbers: set[int] = set()
+    for array in wholes:
+        if array.number >= 0 and array.number in numbers:
+            yield place, f"number {array.number} is there twice"
+        numbers.add(array.number)
+        if array.stack is None:
             continue
-        met.add(whole.stack)
-        kind = row[whole.places[0]][1][0]
-        for n, at in enumerate(whole.places):
-            wanted = (kind, whole.stack.piece_shape(n))
+        met.add(array.stack)
+        kind = row[array.places[0]][1][0]
+        for n, at in enumerate(array.places):
+            wanted = (kind, array.stack.piece_shape(n))
             if row[at][1] != wanted:
-                yield place, f"{_place(whole.stack)}: its piece {n} is another tensor"
+                yield place, f"{_place(array.stack)}: its piece {n} is another tensor"
 
 
 def _state_faults(
-    state: Sequence[StatePort], given: Numbering, returned: Numbering
+    state: Sequence[StatePort], parameter_numbering: Numbering, result_numbering: Numbering
 ) -> Iterator[tuple[str, str]]:
     """Yield state whose next value is in other pieces, and state of one name."""
     names: list[str] = []
-    for whole in _quietly(given, [port.parameter for port in state]):
-        port = state[whole.places[0]]
-        names.append(port.name if whole.stack is None else whole.stack.name)
-        if whole.stack is None:
+    for array in _quietly(parameter_numbering, [port.parameter for port in state]):
+        port = state[array.places[0]]
+        names.append(port.name if array.stack is None else array.stack.name)
+        if array.stack is None:
             continue
-        results = [state[place].result for place in whole.places]
-        other = returned.stack_of(results[0])
+        results = [state[place].result for place in array.places]
+        result_stack = result_numbering.stack_of(results[0])
         if set(results) == {-1}:
             continue
-        if other is None or results != list(other.numbers):
-            yield _place(whole.stack), "its next value is not in pieces"
-        elif (other.axis, other.sizes, other.shape) != (
-            whole.stack.axis, whole.stack.sizes, whole.stack.shape,
+        if result_stack is None or results != list(result_stack.numbers):
+            yield _place(array.stack), "its next value is not in pieces"
+        elif (result_stack.axis, result_stack.sizes, result_stack.shape) != (
+            array.stack.axis, array.stack.sizes, array.stack.shape,
         ):  # fmt: skip
-            yield _place(whole.stack), "its next value is in other pieces"
+            yield _place(array.stack), "its next value is in other pieces"
     if len(frozenset(names)) != len(names):
         yield "the state", "two arrays have one name"
 
@@ -130,8 +135,12 @@ def _numbered(ports: Sequence[Port]) -> list[tuple[int, Tensor]]:
     """Return ports with the numbers in their streams; -2 where there is none."""
     numbered = []
     for port in ports:
-        said = port.stream.rpartition(".")[2]
-        number = int(said) if said.isdecimal() and said.isascii() and len(said) < 16 else -2
+        number_text = port.stream.rpartition(".")[2]
+        number = (
+            int(number_text)
+            if number_text.isdecimal() and number_text.isascii() and len(number_text) < 16
+            else -2
+        )
         numbered.append((number, (port.element_type, port.shape)))
     return numbered
 

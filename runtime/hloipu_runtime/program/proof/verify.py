@@ -180,9 +180,9 @@ class _Proof:
     def expect(self, state: State, variable: VariableId, value: ValueId, place: str) -> None:
         current = state.get(variable)
         if current != value:
-            what = "nothing" if current is None else f"value %{current}"
+            content = "nothing" if current is None else f"value %{current}"
             name = self.variable(variable).name
-            self.fault("version", place, f"reads value %{value} from {name}, which holds {what}")
+            self.fault("version", place, f"reads value %{value} from {name}, which holds {content}")
 
     def complete(self, variable: VariableId, place: str) -> None:
         """Check that a variable from which any element may be taken has all of them."""
@@ -256,9 +256,11 @@ class _Proof:
     def _streamed(self, step: StreamIn | StreamOut, place: str) -> None:
         """Check that a stream carries what users are told that it does."""
         record = self.variable(step.variable)
-        told = self.carried_types.get(step.stream, record.element_type)
-        if told != record.element_type:
-            self.fault("stream", place, f"{record.name} is {record.element_type}, not {told}")
+        declared_type = self.carried_types.get(step.stream, record.element_type)
+        if declared_type != record.element_type:
+            self.fault(
+                "stream", place, f"{record.name} is {record.element_type}, not {declared_type}"
+            )
 
     def _collective(self, step: Collective, state: State, place: str) -> None:
         for moved in step.inputs:
@@ -320,9 +322,9 @@ class _Proof:
                     )
                 after[operand.variable] = value
         for number, group in enumerate(step.groups):
-            own = {operand.variable for operand in group.outputs}
+            written_by_group = {operand.variable for operand in group.outputs}
             for operand in group.inputs:
-                if operand.variable in after and operand.variable not in own:
+                if operand.variable in after and operand.variable not in written_by_group:
                     name = self.variable(operand.variable).name
                     self.fault(
                         "race", f"{place}.{number} {group.name}", f"{name} is read and written"
@@ -350,14 +352,22 @@ class _Proof:
                 name = variables[operand.variable].name
                 self.fault("cover", place, f"{name} is not written exactly where it lies")
         self._overwriting(group, place)
-        if len({variables[each.variable].ipu for each in (*group.inputs, *group.outputs)}) > 1:
+        if (
+            len(
+                {
+                    variables[operand_part.variable].ipu
+                    for operand_part in (*group.inputs, *group.outputs)
+                }
+            )
+            > 1
+        ):
             self.fault("resident", place, "operands lie on several IPUs")
         message = law_fault(
             group.codelet,
-            tuple(_tensor(variables[each.variable]) for each in group.inputs),
-            tuple(_tensor(variables[each.variable]) for each in group.outputs),
-            tuple(each.spans for each in group.inputs),
-            tuple(each.spans for each in group.outputs),
+            tuple(_tensor(variables[operand_part.variable]) for operand_part in group.inputs),
+            tuple(_tensor(variables[operand_part.variable]) for operand_part in group.outputs),
+            tuple(operand_part.spans for operand_part in group.inputs),
+            tuple(operand_part.spans for operand_part in group.outputs),
         )
         if message:
             self.fault("law", place, message)
@@ -468,11 +478,7 @@ class _Proof:
         self._leave(step.carried, state, changed, place)
 
     def _branches(
-        self,
-        branches: tuple[Sequence, ...],
-        merged: tuple[Merged, ...],
-        state: State,
-        place: str,
+        self, branches: tuple[Sequence, ...], merged: tuple[Merged, ...], state: State, place: str
     ) -> None:
         for number, branch in enumerate(branches):
             inner = dict(state)
