@@ -37,9 +37,9 @@ MOST_COORDINATES = 2**26
 def refusing(name: str) -> Refuse:
     """Return what raises ArtefactError E4011 for a place and what is wrong there."""
 
-    def refuse(place: str, what: str) -> NoReturn:
+    def refuse(place: str, fault: str) -> NoReturn:
         raise ArtefactError(
-            "E4011", f"{place}: {what}", name=name, hint="have this hloipu write it again"
+            "E4011", f"{place}: {fault}", name=name, hint="have this hloipu write it again"
         )
 
     return refuse

@@ -104,7 +104,7 @@ def _read_pools(data: Json, reading: Reading) -> None:
     if not isinstance(data, dict) or data.keys() != POOLS.keys():
         raise reading.refused(f"pools of {', '.join(POOLS)}", data)
     for pool, annotation in POOLS.items():
-        read = own_coder(annotation).read
+        read_record = own_coder(annotation).read
         rows = data[pool]
         reading.place = pool
         if type(rows) is not list:
@@ -112,7 +112,7 @@ def _read_pools(data: Json, reading: Reading) -> None:
         records = reading.pools[pool] = []
         for number, row in enumerate(rows):
             reading.place = f"{pool}[{number}]"
-            records.append(read(row, reading))
+            records.append(read_record(row, reading))
 
 
 def _given(decoded: Mapping[str, Any]) -> dict[int, Value]:

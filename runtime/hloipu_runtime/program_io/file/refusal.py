@@ -13,6 +13,6 @@ file may be anything, and whatever comes of them is the file's fault.
 class Refuse(Protocol):
     """Raises ArtefactError E4011 for a place in the program."""
 
-    def __call__(self, place: str, what: str) -> NoReturn:
+    def __call__(self, place: str, fault: str) -> NoReturn:
         """Raise."""
         ...

@@ -23,8 +23,8 @@ def check_residency(program: Program, refuse: Refuse) -> None:
     _check_state(program, refuse)
     _check_loaded(program, refuse)
     _check_queues(program, refuse)
-    for place, what in (*stack_faults(program), *block_faults(program)):
-        refuse(place, what)
+    for place, fault in (*stack_faults(program), *block_faults(program)):
+        refuse(place, fault)
     _check_keys(program, refuse)
 
 
@@ -48,9 +48,9 @@ def _check_state(program: Program, refuse: Refuse) -> None:
 def _check_keys(program: Program, refuse: Refuse) -> None:
     if not program.keys:
         return
-    seen = seen_by_users(program)
-    known = {state.parameter for state in seen.state if state.element_type in KEY_TYPES}
-    loaded = seen.parameters[: seen.loaded]
+    user_view = seen_by_users(program)
+    known = {state.parameter for state in user_view.state if state.element_type in KEY_TYPES}
+    loaded = user_view.parameters[: user_view.loaded]
     known |= {number_of(port) for port in loaded if port.element_type in KEY_TYPES}
     if len(frozenset(program.keys)) != len(program.keys) or not known.issuperset(program.keys):
         refuse("the program", f"parameters {program.keys} are no keys that it holds")

@@ -65,8 +65,8 @@ class StepChecks:
         for name, body in self.program.functions.items():
             self._steps(body, f"function {name[:80]!r}")
         self._steps(self.program.body, "body")
-        given = set(self._always_given(self.program.body))
-        missing = {port.stream for port in self.program.results} - given
+        always_given = set(self._always_given(self.program.body))
+        missing = {port.stream for port in self.program.results} - always_given
         if missing and not self.program.is_resident:
             self.refuse("the results", f"{min(missing)[:80]!r} is not given on every path")
 
@@ -90,7 +90,7 @@ class StepChecks:
             steps, levels = self._function(step.function, level)
             self._called += steps
             return steps, levels
-        inner = [self._measure(each, level + 1) for each in inner_steps(step)]
+        inner = [self._measure(inner_step, level + 1) for inner_step in inner_steps(step)]
         steps = 1 + sum(count for count, _ in inner)
         return steps, 1 + max((levels for _, levels in inner), default=0)
 
@@ -203,8 +203,10 @@ class StepChecks:
                 self._merged(step.merged, step.branches, place)
             case Call():
                 passed = (*step.arguments, *step.results)
-                self._variables((each.variable for each in passed), place)
-                self._values((v for each in passed for v in (each.outer, each.inner)), place)
+                self._variables((argument.variable for argument in passed), place)
+                self._values(
+                    (v for argument in passed for v in (argument.outer, argument.inner)), place
+                )
 
     def _blocks(self, blocks: Iterable[Sequence], place: str) -> None:
         for number, block in enumerate(blocks):
@@ -224,9 +226,9 @@ class StepChecks:
 
     def _collective(self, step: Collective, place: str) -> None:
         moved = (*step.inputs, *step.outputs)
-        self._variables((each.variable for each in moved), place)
-        self._values((each.value for each in moved), place)
-        records = [self.program.variables[each.variable] for each in moved]
+        self._variables((operand.variable for operand in moved), place)
+        self._values((operand.value for operand in moved), place)
+        records = [self.program.variables[operand.variable] for operand in moved]
         for record in records:
             if not is_complete(record.mapping, record.shape):
                 self.refuse(place, f"{record.name[:80]} has elements on no tile")
@@ -247,7 +249,7 @@ class StepChecks:
             if len(operands) != len(values):
                 self.refuse(place, "a vertex group with not one value for each operand")
             self._values(values, place)
-            self._variables((each.variable for each in operands), place)
+            self._variables((operand_part.variable for operand_part in operands), place)
             for operand in operands:
                 if len(operand.spans) != self._rank(operand.variable):
                     self.refuse(place, f"variable {operand.variable} in parts of another rank")
@@ -281,7 +283,7 @@ class StepChecks:
                 self.refuse(place, "a piece whose parts are of different ranks")
 
     def _carried(self, carried: tuple[Carried, ...], place: str) -> None:
-        self._variables((each.variable for each in carried), place)
+        self._variables((record.variable for record in carried), place)
         for item in carried:
             self._values(item[1:], place)
 
@@ -290,7 +292,7 @@ class StepChecks:
     ) -> None:
         if not branches:
             self.refuse(place, "a choice among no branches")
-        self._variables((each.variable for each in merged), place)
+        self._variables((record.variable for record in merged), place)
         for item in merged:
             if len(item.branch_values) != len(branches):
                 self.refuse(place, "a merged variable with not one value for each branch")

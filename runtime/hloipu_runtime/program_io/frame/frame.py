@@ -162,10 +162,7 @@ def check_prelude(view: memoryview, name: str) -> tuple[int, int]:
     """Return the length of the whole and the end of the header, both checked against the bytes."""
     if view[: len(MAGIC)] != MAGIC[: len(view)]:
         raise ArtefactError(
-            "E4001",
-            "not a file of hloipu",
-            name=name,
-            hint="give a file that hloipu wrote",
+            "E4001", "not a file of hloipu", name=name, hint="give a file that hloipu wrote"
         )
     check_length(len(view), name)
     _, version, header_bytes, length = PRELUDE.unpack_from(view)

@@ -135,15 +135,15 @@ def decode(text: bytes, name: str) -> Header:
 
 def _rows(table: list[Any], name: str) -> Iterator[ArrayRow]:
     """Yield the rows of a table, each checked and where it must be."""
-    seen: set[str] = set()
+    names: set[str] = set()
     offset = 0
     for number, record in enumerate(table):
         row = _row(record)
         if row is None:
             raise _bad_table(name, number, "it is not a name, a type, a shape and a place")
-        if row.name in seen:
+        if row.name in names:
             raise _bad_table(name, number, f"a second array {row.name!r}")
-        seen.add(row.name)
+        names.add(row.name)
         width = user_dtype(row.element_type).itemsize
         if row.length != prod(row.shape) * width:
             raise _bad_table(name, number, f"{row.length} bytes are not what its shape takes")
@@ -181,9 +181,9 @@ def _is_array_type(name: str) -> bool:
     return name in ELEMENT_TYPES and ELEMENT_TYPES[name].is_array
 
 
-def _malformed(name: str, what: str) -> ArtefactError:
-    return ArtefactError("E4005", f"the header cannot be used: {what}", name=name)
+def _malformed(name: str, fault: str) -> ArtefactError:
+    return ArtefactError("E4005", f"the header cannot be used: {fault}", name=name)
 
 
-def _bad_table(name: str, number: int, what: str) -> ArtefactError:
-    return ArtefactError("E4006", f"array {number} of the table cannot be: {what}", name=name)
+def _bad_table(name: str, number: int, fault: str) -> ArtefactError:
+    return ArtefactError("E4006", f"array {number} of the table cannot be: {fault}", name=name)

@@ -86,12 +86,7 @@ def all_codelets() -> dict[str, type[Codelet]]:
 
 # --- scalars --------------------------------------------------------------------------------------
 
-_SCALARS = {
-    int: "an integer",
-    bool: "true or false",
-    str: "a text",
-    types.NoneType: "null",
-}
+_SCALARS = {int: "an integer", bool: "true or false", str: "a text", types.NoneType: "null"}
 
 
 def _scalar(kind: Any) -> Coder:

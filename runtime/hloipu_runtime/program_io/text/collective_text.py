@@ -33,7 +33,7 @@ def collective_text(step: Collective) -> str:
 
 
 def _moved_text(moved: tuple[Moved, ...]) -> str:
-    return f"({', '.join(f'v{each.variable} = %{each.value}' for each in moved)})"
+    return f"({', '.join(f'v{operand.variable} = %{operand.value}' for operand in moved)})"
 
 
 def read_collective(cursor: Cursor, names: Names) -> Collective:

@@ -29,8 +29,8 @@ def constant_text(array: Array, element_type: str, *, full: bool) -> str:
     return f'elided "{hashlib.sha256(raw).hexdigest()}" // {len(raw)} bytes'
 
 
-def read_constant(cursor: Cursor, variable: Variable, given: Array | None) -> Array:
-    """Read a constant's array in storage form; `given` stands in for an elided one."""
+def read_constant(cursor: Cursor, variable: Variable, supplied: Array | None) -> Array:
+    """Read a constant's array in storage form; `supplied` stands in for an elided one."""
     start = cursor.token
     form = cursor.word("values, bytes, elided or given")
     if form == "given":
@@ -39,16 +39,16 @@ def read_constant(cursor: Cursor, variable: Variable, given: Array | None) -> Ar
     dtype = storage_dtype(variable.element_type)
     count = prod(variable.shape)
     if form == "elided":
-        if given is None:
+        if supplied is None:
             raise ProgramTextError(
                 "E4021",
                 "a constant whose values were left out",
                 cursor.span(start),
                 hint="print the program with all constants, or give its array",
             )
-        if (given.dtype, given.shape) != (dtype, variable.shape) or text != _digest(given):
+        if (supplied.dtype, supplied.shape) != (dtype, variable.shape) or text != _digest(supplied):
             cursor.fail("the array that was given is not what was left out", start)
-        return given
+        return supplied
     if form == "values":
         array = _values(cursor, text, variable, start)
     elif form == "bytes":

@@ -118,10 +118,10 @@ class _Parser:
     def _table(self, title: str, row: Callable[[], T]) -> tuple[T, ...]:
         self.cursor.expect(title)
         self.cursor.expect("{")
-        found = []
+        rows = []
         while not self.cursor.take("}"):
-            found.append(row())
-        return tuple(found)
+            rows.append(row())
+        return tuple(rows)
 
     def _tensor(self) -> tuple[str, Sizes]:
         start = self.cursor.token
@@ -146,8 +146,8 @@ class _Parser:
         parameter = cursor.integer()
         cursor.expect("result")
         result = cursor.integer()
-        whole = read_sizes(cursor) if cursor.take("of") else ()
-        return StatePort(name, variable, initial, final, parameter, result, whole)
+        shape = read_sizes(cursor) if cursor.take("of") else ()
+        return StatePort(name, variable, initial, final, parameter, result, shape)
 
     def _queue(self) -> Queue:
         cursor = self.cursor

@@ -255,8 +255,8 @@ def _port_text(port: Port) -> str:
 
 def _state_text(port: StatePort) -> str:
     values = f"v{port.variable}: %{port.initial} %{port.final}"
-    whole = f" of {sizes_text(port.whole)}" if port.whole else ""
-    return f"{_quoted(port.name)} {values} parameter {port.parameter} result {port.result}{whole}"
+    shape = f" of {sizes_text(port.whole)}" if port.whole else ""
+    return f"{_quoted(port.name)} {values} parameter {port.parameter} result {port.result}{shape}"
 
 
 def _queue_text(queue: Queue) -> str:
@@ -264,16 +264,16 @@ def _queue_text(queue: Queue) -> str:
     places = f" for {' '.join(map(str, queue.places))}" if queue.places else ""
     reduced = f" {queue.reduction}" if queue.reduction else ""
     streams = ", ".join(map(_port_text, queue.streams))
-    kept = f" keep {_quoted(queue.mode)}" if queue.mode else ""
+    mode = f" keep {_quoted(queue.mode)}" if queue.mode else ""
     named = f" named ({', '.join(map(_quoted, queue.names))})" if queue.names else ""
-    return f"{direction} {_quoted(queue.name)} ({streams}){places}{reduced}{kept}{named}"
+    return f"{direction} {_quoted(queue.name)} ({streams}){places}{reduced}{mode}{named}"
 
 
 def _blocks_text(partitioning: Partitioning) -> Iterator[str]:
     order = f" order {sizes_text(partitioning.order)}" if partitioning.order else ""
     yield f"mesh {sizes_text(partitioning.mesh)}{order}"
     for array in partitioning.arrays:
-        axes = "".join(f" {sizes_text(each)}" for each in array.axes)
+        axes = "".join(f" {sizes_text(axis_numbers)}" for axis_numbers in array.axes)
         yield f"{array.kind} {array.number} of {sizes_text(array.shape)} by{axes}"
 
 

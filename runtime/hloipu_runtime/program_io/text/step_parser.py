@@ -224,9 +224,9 @@ class StepParser:
         return s.Pipeline(count, interval, tuple(stages), tuple(channels), carried, name, group)
 
     def _paged(self) -> s.Paged:
-        there = self.names.variable()
+        remote = self.names.variable()
         self.cursor.expect("at")
-        return s.Paged(there, self.names.variable())
+        return s.Paged(remote, self.names.variable())
 
     def _stage_ipus(self) -> tuple[int, ...]:
         cursor = self.cursor
