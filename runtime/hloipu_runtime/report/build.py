@@ -4,14 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from hloipu_runtime.costs.costs import (
-    Costs,
-    DataLoop,
-    Loop,
-    StepCost,
-    Together,
-    blocks_inside,
-)
+from hloipu_runtime.costs.costs import Costs, DataLoop, Loop, StepCost, Together, blocks_inside
 from hloipu_runtime.costs.counting import BlockCounts, spent_of
 from hloipu_runtime.costs.estimate import Estimate, Unknown
 from hloipu_runtime.costs.spent import BUCKETS, DEVICE
@@ -21,14 +14,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.report.feeds import feeds_record, queues_record
 from hloipu_runtime.report.host import device_alone, host_time
 from hloipu_runtime.report.pipelines import blocks_apart, pipeline_rows, waits_for_transfers
-from hloipu_runtime.report.profile import (
-    NO_ORIGIN,
-    IpuRow,
-    LoopRow,
-    OriginRow,
-    Profile,
-    StepRow,
-)
+from hloipu_runtime.report.profile import NO_ORIGIN, IpuRow, LoopRow, OriginRow, Profile, StepRow
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

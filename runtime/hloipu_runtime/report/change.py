@@ -48,9 +48,9 @@ class Change(NamedTuple):
         code = ""
         if self.code_bytes > self.executable_bytes:
             code = f"{self.code_bytes:,} of {self.executable_bytes:,} bytes for code, "
-        own = _with_percent(self.device_cycles, self.device_cycles_before)
+        device = _with_percent(self.device_cycles, self.device_cycles_before)
         return (
-            f"{self.peak_bytes:,} of {self.available_bytes:,} bytes, {code}device {own}, "
+            f"{self.peak_bytes:,} of {self.available_bytes:,} bytes, {code}device {device}, "
             f"with its host {_with_percent(self.cycles, self.cycles_before)}"
         )
 
@@ -103,16 +103,16 @@ class Fitting(NamedTuple):
 
     def _missing(self) -> str:
         """Say how much is missing where nothing makes it fit, and what came nearest."""
-        said = f"none of {len(self.failed)} changes tried makes it fit"
+        text = f"none of {len(self.failed)} changes tried makes it fit"
         if not self.is_complete:
-            said += f" in the time for that ({_MORE})"
+            text += f" in the time for that ({_MORE})"
         if self.failed:
             nearest = min(self.failed, key=lambda change: change.peak_bytes)
-            said += f"; nearest comes {nearest.line()}"
-        said += f"; all tiles together need {self.needed_bytes:,} bytes of {self.capacity_bytes:,}"
+            text += f"; nearest comes {nearest.line()}"
+        text += f"; all tiles together need {self.needed_bytes:,} bytes of {self.capacity_bytes:,}"
         if self.needed_bytes > self.capacity_bytes:
-            return f"{said}, {self.needed_bytes / self.capacity_bytes:.1f} times what there is"
-        return f"{said}, so that it is the fullest ones that lack"
+            return f"{text}, {self.needed_bytes / self.capacity_bytes:.1f} times what there is"
+        return f"{text}, so that it is the fullest ones that lack"
 
 
 _LEADS = {

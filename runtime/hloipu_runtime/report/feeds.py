@@ -22,20 +22,22 @@ def feeds_record(costs: Costs, rates: Mapping[str, float], device_cycles: float)
     if not names or not times.run_cycles or not device_cycles:
         return {}
     steps = costs.program.steps_per_run
-    taken = elements_per_step(costs.program)
-    slowest = min(rates, key=lambda name: rates[name] / taken[name], default="")
-    of_a_step = taken[slowest] if slowest else max(taken[name] for name in names)
+    elements_by_queue = elements_per_step(costs.program)
+    slowest = min(rates, key=lambda name: rates[name] / elements_by_queue[name], default="")
+    of_a_step = (
+        elements_by_queue[slowest] if slowest else max(elements_by_queue[name] for name in names)
+    )
     of_a_second = of_a_step * steps * costs.machine.chip.clock_hz
     needed = of_a_second / times.run_cycles
-    given = rates[slowest] if slowest else None
-    is_host_bound = given is not None and given < needed
+    host_rate = rates[slowest] if slowest else None
+    is_host_bound = host_rate is not None and host_rate < needed
     return {
         "verdict": "host-bound" if is_host_bound else "device-bound",
         "device_elements_per_second": of_a_second / device_cycles,
         "needed_elements_per_second": needed,
-        "given_elements_per_second": given,
+        "given_elements_per_second": host_rate,
         "slowest": slowest or None,
-        "given_over_needed": None if given is None else given / needed,
+        "given_over_needed": None if host_rate is None else host_rate / needed,
         "infeeds": {name: rates.get(name) for name in names},
     }
 
@@ -45,22 +47,22 @@ def queues_record(
     feeds: Mapping[str, Any],
     steps: int,
     idle_cycles: int,
-    seen: Mapping[str, Mapping[str, Any]],
+    host_counts: Mapping[str, Mapping[str, Any]],
 ) -> tuple[dict[str, Any], ...]:
     """Return every queue of a program as JSON data: what goes through it, and who waits for whom.
 
-    `steps` were done, `idle_cycles` of them waited for the slowest feed. `seen`: by name, what a
-    session's queues counted in the host's own time (`Session.queues`); an estimate has none.
+    `steps` were done, `idle_cycles` of them waited for the slowest feed. `host_counts`: by name,
+    what a session's queues counted in the host's own time (`Session.queues`); an estimate has none.
     """
     program, clock_hz = costs.program, costs.machine.chip.clock_hz
-    each, records = elements_per_step(program), []
+    elements_by_queue, records = elements_per_step(program), []
     run_cycles = step_times(costs).run_cycles
     for queue in program.queues:
         bits = sum(
             prod(port.shape) * ELEMENT_TYPES[port.element_type].bits for port in queue.streams
         )
         rate = feeds.get("infeeds", {}).get(queue.name)
-        a_second = each[queue.name] * program.steps_per_run * clock_hz
+        a_second = elements_by_queue[queue.name] * program.steps_per_run * clock_hz
         needed = a_second / run_cycles if run_cycles else 0.0
         is_late = rate is not None and rate < needed
         records.append(
@@ -68,15 +70,15 @@ def queues_record(
                 "name": queue.name,
                 "to_device": queue.to_device,
                 "element_bytes": -(-bits // 8),
-                "elements_per_step": each[queue.name],
-                "elements": steps * each[queue.name],
+                "elements_per_step": elements_by_queue[queue.name],
+                "elements": steps * elements_by_queue[queue.name],
                 "needed_elements_per_second": needed,
                 "given_elements_per_second": rate,
                 "starved_share": 1 - rate / needed if is_late else 0.0,
                 "starved_cycles": idle_cycles if queue.name == feeds.get("slowest") else 0,
                 "waits": "device" if is_late else "host" if rate else "nobody",
                 "mode": "" if queue.to_device else queue.mode or "all",
-                "host": dict(seen.get(queue.name, {})),
+                "host": dict(host_counts.get(queue.name, {})),
             }
         )
     return tuple(records)
@@ -85,19 +87,19 @@ def queues_record(
 def feeds_line(feeds: Mapping[str, Any]) -> str:
     """Return the verdict in words."""
     alone, needed = feeds["device_elements_per_second"], feeds["needed_elements_per_second"]
-    given = feeds["given_elements_per_second"]
+    host_rate = feeds["given_elements_per_second"]
     takes = f"takes {alone:,.4g} elements/s on its own, {needed:,.4g} with its host's transfers"
     if f"{alone:.4g}" == f"{needed:.4g}":
         takes = f"takes {alone:,.4g} elements/s, on its own and with its host's transfers"
-    if given is None:
+    if host_rate is None:
         return f"feeds: device-bound, {takes}, if data is always ready"
     if feeds["verdict"] == "host-bound":
-        waits = 1 - given / needed
+        waits = 1 - host_rate / needed
         return (
-            f"feeds: host-bound, {feeds['slowest']} gives {given:,.4g} elements/s; the device "
+            f"feeds: host-bound, {feeds['slowest']} gives {host_rate:,.4g} elements/s; the device "
             f"{takes}: it waits {waits:.1%} of a long run"
         )
     return (
-        f"feeds: device-bound, {takes}; {feeds['slowest']} could give {given:,.4g}, "
-        f"{given / needed:,.3g} times as many"
+        f"feeds: device-bound, {takes}; {feeds['slowest']} could give {host_rate:,.4g}, "
+        f"{host_rate / needed:,.3g} times as many"
     )

@@ -59,14 +59,14 @@ class Kept(NamedTuple):
 
 def kept_of(options: Mapping[str, Any]) -> Kept:
     """Return what the options of a compiled program say of it, nothing where they do not."""
-    said = options.get("kept_between_runs")
-    if not isinstance(said, Mapping):
+    record = options.get("kept_between_runs")
+    if not isinstance(record, Mapping):
         return Kept()
     parameters, results = (
-        frozenset(n for n in said.get(name, ()) if isinstance(n, int))
+        frozenset(n for n in record.get(name, ()) if isinstance(n, int))
         for name in ("parameters", "results")
     )
-    return Kept(parameters, results, str(said.get("evidence", "")))
+    return Kept(parameters, results, str(record.get("evidence", "")))
 
 
 def device_alone(costs: Costs, counts: BlockCounts) -> Spent:
@@ -112,12 +112,12 @@ def host_time(
             once_cycles=_transferred(costs, [("", v) for v in staying], to_device=True),
             once_bytes_in=_bytes(staying),
         )
-    kept = kept_of(options)
-    if not (kept.parameters or kept.results):
+    numbers_staying = kept_of(options)
+    if not (numbers_staying.parameters or numbers_staying.results):
         return host
     sides = (
-        (True, _streamed(program, StreamIn), program.parameters, kept.parameters),
-        (False, _streamed(program, StreamOut), program.results, kept.results),
+        (True, _streamed(program, StreamIn), program.parameters, numbers_staying.parameters),
+        (False, _streamed(program, StreamOut), program.results, numbers_staying.results),
     )
     passing_cycles, once_bytes = 0, []
     for to_device, variables, ports, staying_numbers in sides:
@@ -126,7 +126,11 @@ def host_time(
             for n, result_or_parameter in enumerate(ports)
             if n in staying_numbers
         }
-        passing = [each for each in variables if each[0] not in staying_streams]
+        passing = [
+            stream_and_variable
+            for stream_and_variable in variables
+            if stream_and_variable[0] not in staying_streams
+        ]
         passing_cycles += _transferred(costs, passing, to_device=to_device)
         once_bytes.append(runs * _bytes(v for name, v in variables if name in staying_streams))
     return host._replace(
@@ -134,7 +138,7 @@ def host_time(
         once_bytes_in=once_bytes[0],
         once_bytes_out=once_bytes[1],
         once_is_counted=True,
-        evidence=kept.evidence,
+        evidence=numbers_staying.evidence,
     )
 
 
@@ -153,8 +157,8 @@ def _leaves(step: Step) -> Iterator[Step]:
     inner = inner_steps(step)
     if not inner:
         yield step
-    for each in inner:
-        yield from _leaves(each)
+    for child in inner:
+        yield from _leaves(child)
 
 
 def _transferred(

@@ -121,8 +121,8 @@ def _sent(program: Program, costs: Costs, cost: StepCost, forms: Forms) -> _Sent
                     flows[flow.source, flow.target] += times * flow.size_bytes
             return _Sent("collectives", flows)
         case Exchange() as step if len(cost.ipus) > 1:
-            one = exchange_cost(program, step, machine, forms).flows
-            return _Sent("exchanges", _by_all(program, one))
+            size_by_ends = exchange_cost(program, step, machine, forms).flows
+            return _Sent("exchanges", _by_all(program, size_by_ends))
         case Pipeline() as step if len(cost.ipus) > 1:
             copies, bytes_by_ends = (
                 SlotCopies(program, step, machine, forms),
@@ -134,12 +134,14 @@ def _sent(program: Program, costs: Costs, cost: StepCost, forms: Forms) -> _Sent
             return _Sent("channels", _by_all(program, bytes_by_ends))
         case (RepeatWhile() | If() | Switch()) as step if len(cost.ipus) > 1:
             variable = step.index if isinstance(step, Switch) else step.predicate
-            there = frozenset(map(program.place, cost.ipus))
+            places = frozenset(map(program.place, cost.ipus))
             flows_of_decision = decision_flows(
-                program.place(program.variables[variable].ipu), there
+                program.place(program.variables[variable].ipu), places
             )
-            one = {(flow.source, flow.target): flow.size_bytes for flow in flows_of_decision}
-            return _Sent("decisions", _by_all(program, one))
+            size_by_ends = {
+                (flow.source, flow.target): flow.size_bytes for flow in flows_of_decision
+            }
+            return _Sent("decisions", _by_all(program, size_by_ends))
     return None
 
 

@@ -43,15 +43,18 @@ def _parts(profile: Profile) -> Iterator[str]:
         findings = profile.findings[:_MOST_FINDINGS]
         yield _table(
             ("finding", "cure", "saves at most"),
-            [(each.statement, each.cure, saved_text(each, profile)) for each in findings],
+            [
+                (finding.statement, finding.cure, saved_text(finding, profile))
+                for finding in findings
+            ],
         )
     yield "</div>"
 
 
-def _bar(title: str, parts: Mapping[str, int], whole: int) -> str:
-    """Return what fills a bar of length `whole`, or of its own where it is more, with a legend."""
+def _bar(title: str, parts: Mapping[str, int], whole_length: int) -> str:
+    """Return a bar and its legend; it is longer than `whole_length` where its parts are."""
     filled = {name: size for name, size in parts.items() if size}
-    length = max(1, whole, sum(filled.values()))
+    length = max(1, whole_length, sum(filled.values()))
     pieces = "".join(
         f"<div title='{escape(name)}: {size:,}' style='width:{100 * size / length:.2f}%;"
         f"background:{PAINTS.get(name, '#888888')}'></div>"
@@ -63,7 +66,8 @@ def _bar(title: str, parts: Mapping[str, int], whole: int) -> str:
         for name, size in filled.items()
     )
     return (
-        f"<div style='margin-top:6px'>{escape(title)}: {sum(filled.values()):,} of {whole:,}</div>"
+        f"<div style='margin-top:6px'>{escape(title)}: "
+        f"{sum(filled.values()):,} of {whole_length:,}</div>"
         f"<div style='display:flex;height:16px;border:1px solid #999'>{pieces}</div>"
         f"<div style='font-size:smaller'>{legend}</div>"
     )

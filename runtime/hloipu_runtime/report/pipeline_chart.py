@@ -117,17 +117,17 @@ def _ipus(row: PipelineRow, memory: Mapping[str, Any]) -> list[str]:
     used = {use["ipu"]: use for use in memory.get("ipus", ())}
     rows = []
     for ipu in _ipus_of(row):
-        here = [
+        shares = [
             share for position in row.positions for share in position.shares if share.ipu == ipu
         ]
-        busy = row.micro_batches * sum(share.cycles for share in here)
+        busy = row.micro_batches * sum(share.cycles for share in shares)
         use = used.get(ipu, {"peak_bytes": 0, "total_bytes": 0})
         rows.append(
             (
                 str(ipu),
                 f"{busy:,}",
                 f"{busy / row.cycles if row.cycles else 0:.0%}",
-                f"{sum(share.stash_bytes for share in here):,}",
+                f"{sum(share.stash_bytes for share in shares):,}",
                 f"{use['peak_bytes']:,}",
                 f"{use['total_bytes']:,}",
             )

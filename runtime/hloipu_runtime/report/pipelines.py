@@ -4,13 +4,7 @@ from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from hloipu_runtime.costs.costs import (
-    Costs,
-    Loop,
-    Pipelined,
-    Together,
-    blocks_inside,
-)
+from hloipu_runtime.costs.costs import Costs, Loop, Pipelined, Together, blocks_inside
 from hloipu_runtime.costs.counting import BlockCounts, cycles_of_blocks
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.channels import is_offloaded, read_where_made
@@ -109,13 +103,13 @@ def waits_for_transfers(costs: Costs, counts: BlockCounts) -> dict[int, int]:
         return cycles_by_ipu
     cycles = cycles_of_blocks(costs, counts)
     for number, inner in _pipelines(costs):
-        each = [cycles[b] / max(counts.counts[b], 1) for b in inner.bodies]
+        body_cycles = [cycles[b] / max(counts.counts[b], 1) for b in inner.bodies]
         cycles_apart = [
             cycles[apart.block] / max(counts.counts[apart.block], 1) for apart in inner.apart
         ]
         for ipu in frozenset().union(*(costs.blocks[apart.block].ipus for apart in inner.apart)):
             for pattern in inner.patterns:
-                busy = sum(each[n] for n in pattern.positions if ipu in inner.ipus[n])
+                busy = sum(body_cycles[n] for n in pattern.positions if ipu in inner.ipus[n])
                 needed = sum(
                     cost
                     for apart, cost in zip(inner.apart, cycles_apart, strict=True)
@@ -138,8 +132,8 @@ def _row(
 ) -> PipelineRow:
     """Return one pipeline in a block; `times`: cycles of one execution of each block."""
     step, block = inner.step, costs.blocks[around]
-    each = [times[b] for b in blocks_inside(inner)]
-    span = sum(slots * sum(each[n] for n in on) for slots, on in inner.slowest(each))
+    body_cycles = [times[b] for b in blocks_inside(inner)]
+    span = sum(slots * sum(body_cycles[n] for n in on) for slots, on in inner.slowest(body_cycles))
     ends = sum(
         costs.steps[n].spent.total.cycles
         for n in block.steps
@@ -151,12 +145,12 @@ def _row(
         for loop in block.inner
         if isinstance(loop, Loop) and loop.path in firsts
     )
-    whole = len({ipu for ipus in inner.ipus for ipu in ipus}) * span
+    available_cycles = len({ipu for ipus in inner.ipus for ipu in ipus}) * span
     positions = tuple(_position(costs, inner, n, times) for n in range(len(step.stages)))
     work = inner.iterations * sum(
         share.cycles for position in positions for share in position.shares
     )
-    bubble = 1 - work / whole if whole else 0.0
+    bubble = 1 - work / available_cycles if available_cycles else 0.0
     slots = step.timetable.slots
     return PipelineRow(inner.path, inner.name, inner.iterations, step.interval, step.group, slots,
                        entered, span + ends + before, ends, before, bubble, positions)  # fmt: skip
@@ -170,12 +164,14 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
     depth = 0
     for channel in step.channels:
         if channel.consumer == number:
-            here, there = (program.variables[v].ipu for v in (channel.destination, channel.source))
+            consumer_ipu, producer_ipu = (
+                program.variables[v].ipu for v in (channel.destination, channel.source)
+            )
             waiting = sum(_bytes(program, v) for v in channel.places)
             if is_offloaded(program, channel):
-                remote[here] += waiting
+                remote[consumer_ipu] += waiting
             else:
-                sizes[here, here == there] += waiting
+                sizes[consumer_ipu, consumer_ipu == producer_ipu] += waiting
             depth = max(depth, len(channel.places))
     for consumer, variable in read_where_made(program, step):
         if consumer == number:

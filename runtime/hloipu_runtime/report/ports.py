@@ -28,43 +28,43 @@ class ArrayPort(NamedTuple):
 
 def inputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
     """Return what a program takes, by the numbers of parameters; `names`: of these."""
-    seen = seen_by_users(program)
+    user_view = seen_by_users(program)
     ports = [
         _array(port, _name(names, number_of(port)), role, number_of(port))
-        for n, port in enumerate(seen.parameters)
-        for role in ("constant" if n < seen.loaded else "argument",)
+        for n, port in enumerate(user_view.parameters)
+        for role in ("constant" if n < user_view.loaded else "argument",)
     ]
     ports += [
         ArrayPort(
             state.name, tuple(state.shape), user_dtype(state.element_type), "state", state.parameter
         )
-        for state in seen.state
+        for state in user_view.state
         if state.parameter >= 0
     ]
-    ports += _of_queues(seen, names, to_device=True)
+    ports += _of_queues(user_view, names, to_device=True)
     return tuple(sorted(ports, key=lambda port: (port.number < 0, port.number)))
 
 
 def outputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
     """Return what a program gives, by the numbers of results."""
-    seen = seen_by_users(program)
+    user_view = seen_by_users(program)
     ports = [
         _array(port, f"result.{number_of(port)}", "result", number_of(port))
-        for port in seen.results
+        for port in user_view.results
     ]
     ports += [
         ArrayPort(
             state.name, tuple(state.shape), user_dtype(state.element_type), "state", state.result
         )
-        for state in seen.state
+        for state in user_view.state
         if state.result >= 0
     ]
-    ports += _of_queues(seen, names, to_device=False)
+    ports += _of_queues(user_view, names, to_device=False)
     return tuple(sorted(ports, key=lambda port: (port.number < 0, port.number)))
 
 
-def _of_queues(seen: Seen, names: Sequence[str], *, to_device: bool) -> Iterator[ArrayPort]:
-    for queue in seen.queues:
+def _of_queues(user_view: Seen, names: Sequence[str], *, to_device: bool) -> Iterator[ArrayPort]:
+    for queue in user_view.queues:
         if queue.to_device != to_device:
             continue
         for n, port in enumerate(queue.streams):

@@ -81,8 +81,8 @@ def _group_cycles(program: Program, group: VertexGroup, machine: Machine) -> Cyc
     for axis, extent in enumerate(extents):
         columns = [
             length
-            for operand, some in zip(operands, lengths, strict=True)
-            for span, length in zip(operand.spans, some, strict=True)
+            for operand, operand_lengths in zip(operands, lengths, strict=True)
+            for span, length in zip(operand.spans, operand_lengths, strict=True)
             if span.axis == axis
         ]
         table = np.stack(columns) if columns else np.zeros((1, extent), np.int64)
@@ -97,8 +97,8 @@ def _group_cycles(program: Program, group: VertexGroup, machine: Machine) -> Cyc
     for place in np.ndindex(counts):
         at = [int(classes[axis][number]) for axis, number in enumerate(place)]
         parts = [
-            _part(program, operand, some, at)
-            for operand, some in zip(operands, lengths, strict=True)
+            _part(program, operand, operand_lengths, at)
+            for operand, operand_lengths in zip(operands, lengths, strict=True)
         ]
         inputs, results = parts[: len(group.inputs)], parts[len(group.inputs) :]
         if results and not prod(results[0].shape):

@@ -72,9 +72,9 @@ def timeline_record(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
 def _entries(costs: Costs, block: BlockCost, numbers: Sequence[int]) -> list[int]:
     """Return the steps and the inner records of a block, in the order of the program."""
     ends = {
-        f"{each.path}/{e}"
-        for each in block.inner
-        if isinstance(each, Pipelined)
+        f"{pipeline.path}/{e}"
+        for pipeline in block.inner
+        if isinstance(pipeline, Pipelined)
         for e in _SLOT_ENDS
     }
     steps = [n for n in block.steps if costs.steps[n].path not in ends]
@@ -83,7 +83,7 @@ def _entries(costs: Costs, block: BlockCost, numbers: Sequence[int]) -> list[int
     for inner, record in zip(block.inner, numbers, strict=True):
         place = next(calls, ()) if isinstance(inner, Called) else _place(block, inner.path)
         placed.append((place, ~record))
-    return [entry for _, entry in sorted(placed, key=lambda each: each[0])]
+    return [entry for _, entry in sorted(placed, key=lambda pipeline: pipeline[0])]
 
 
 def _place(block: BlockCost, path: str) -> Place:
@@ -122,7 +122,9 @@ def _inner_record(
                 for n in block.steps
                 if costs.steps[n].path in [f"{inner.path}/{end}" for end in _SLOT_ENDS]
             ]
-            ipus_apart = [sorted(costs.blocks[each.block].ipus) for each in inner.apart]
+            ipus_apart = [
+                sorted(costs.blocks[transfer_block.block].ipus) for transfer_block in inner.apart
+            ]
             return record | {
                 "kind": "pipeline",
                 "times": [inner.iterations] * len(blocks),
@@ -132,8 +134,12 @@ def _inner_record(
                 "names": [stage.name for stage in inner.step.stages],
                 "ipus": [list(ipus) for ipus in inner.ipus],
                 "beside": [
-                    {"position": each.position, "chassis": each.chassis, "ipus": ipus}
-                    for each, ipus in zip(inner.apart, ipus_apart, strict=True)
+                    {
+                        "position": transfer_block.position,
+                        "chassis": transfer_block.chassis,
+                        "ipus": ipus,
+                    }
+                    for transfer_block, ipus in zip(inner.apart, ipus_apart, strict=True)
                 ],
                 "slot_end_cycles": sum(ends),
             }

@@ -59,8 +59,8 @@ def saved_text(finding: Finding, profile: Profile) -> str:
     """Return what a cure saves at most: of the device's own cycles, or of what the host adds."""
     saved = []
     if finding.gain_cycles and finding.is_of_host:
-        whole = profile.device_cycles + profile.host.each_run_cycles
-        saved.append(f"{_share(finding.gain_cycles, whole)} of a run's time")
+        run_cycles = profile.device_cycles + profile.host.each_run_cycles
+        saved.append(f"{_share(finding.gain_cycles, run_cycles)} of a run's time")
     elif finding.gain_cycles:
         saved.append(f"{_share(finding.gain_cycles, profile.device_cycles)} of the device's cycles")
     if finding.gain_bytes:
@@ -115,8 +115,8 @@ def _links(profile: Profile) -> str:
     total = profile.device_cycles
     names = (("IPU-Links", "ipu_links"), ("GW-Links", "gateway_links"))
     kinds = [(name, profile.links[key]) for name, key in names]
-    said = ", ".join(f"{name} {n:,} ({_share(n, total)})" for name, n in kinds if n)
-    return f"; links {said}"
+    link_texts = ", ".join(f"{name} {n:,} ({_share(n, total)})" for name, n in kinds if n)
+    return f"; links {link_texts}"
 
 
 def _host(profile: Profile) -> str:
@@ -125,13 +125,13 @@ def _host(profile: Profile) -> str:
     if not (host.stops_cycles or host.beside_cycles or host.once_cycles):
         return "host: takes no time"
     stops, runs = host.each_run_cycles, "" if profile.runs == 1 else f" in {profile.runs:,} runs"
-    said = [f"stops the device for {_cycles(stops, clock_hz)}{runs}"]
+    parts = [f"stops the device for {_cycles(stops, clock_hz)}{runs}"]
     if stops and not profile.unknown:
-        whole = profile.device_cycles + stops
-        said[0] += f", with it {whole:,} ({_time(whole / clock_hz)})"
+        run_cycles = profile.device_cycles + stops
+        parts[0] += f", with it {run_cycles:,} ({_time(run_cycles / clock_hz)})"
     if host.beside_cycles:
-        said.append(f"{_cycles(host.beside_cycles, clock_hz)} overlap with computing")
-    said.append("{:,} bytes in, {:,} out".format(*host.each_run_bytes))
+        parts.append(f"{_cycles(host.beside_cycles, clock_hz)} overlap with computing")
+    parts.append("{:,} bytes in, {:,} out".format(*host.each_run_bytes))
     if host.once_cycles:
         when = "before the first run"
         if host.once_bytes_out:
@@ -139,8 +139,8 @@ def _host(profile: Profile) -> str:
         why = f" ({host.evidence})" if host.evidence else ""
         size = host.once_bytes_in + host.once_bytes_out
         once = _time(host.once_cycles / clock_hz)
-        said.append(f"once, {when}: {once} for {size:,} bytes that stay on the device{why}")
-    return f"host: {'; '.join(said)}"
+        parts.append(f"once, {when}: {once} for {size:,} bytes that stay on the device{why}")
+    return f"host: {'; '.join(parts)}"
 
 
 def _dearest(profile: Profile) -> list[OriginRow]:
@@ -177,8 +177,8 @@ def _memory(profile: Profile) -> str:
 def _beside(memory: Mapping[str, Any]) -> str:
     """Say how full the remote memory of the fullest IPU is, where it has not enough."""
     most = max((use.get("remote_bytes", 0) for use in memory.get("ipus", ())), default=0)
-    there = memory.get("remote_available_bytes_per_ipu", most)
-    return f"; remote buffers need {most:,} of {there:,}" if most > there else ""
+    available = memory.get("remote_available_bytes_per_ipu", most)
+    return f"; remote buffers need {most:,} of {available:,}" if most > available else ""
 
 
 def _device(profile: Profile) -> str:
