@@ -24,9 +24,9 @@ def build(
     Raises MachineError: E3203 unknown key, E3204 missing key, E3205 wrong type, E3206 out of range,
     E3207 no source, E3208 numbers that contradict each other.
     """
-    for given in tables:
-        if given not in SECTIONS and given != "description":
-            raise unknown_section(given, places.of(given))
+    for section_name in tables:
+        if section_name not in SECTIONS and section_name != "description":
+            raise unknown_section(section_name, places.of(section_name))
     description = tables.get("description")
     if not _is_line(description):
         raise MachineError(
@@ -90,10 +90,7 @@ def _given(key: str, entry: object, place: str) -> Given:
     """Return one entry `{ value = …, source = "…" }`, its types checked."""
     if not isinstance(entry, dict) or "value" not in entry:
         raise MachineError(
-            "E3205",
-            f'{key} is not of the form {{ value = …, source = "…" }}',
-            key=key,
-            place=place,
+            "E3205", f'{key} is not of the form {{ value = …, source = "…" }}', key=key, place=place
         )
     for word in entry:
         if word not in ("value", "source"):
@@ -129,17 +126,17 @@ def _is_line(text: object) -> TypeGuard[str]:
     return isinstance(text, str) and 0 < len(text.strip()) <= _LONGEST_TEXT and text.isprintable()
 
 
-def check_range(key: str, given: Given) -> None:
+def check_range(key: str, number: Given) -> None:
     """Raise MachineError E3206 where a number is too small or too large for its kind."""
     quantity = SCHEMA[key]
-    if not quantity.least <= given.value <= quantity.most:
+    if not quantity.least <= number.value <= quantity.most:
         unit = f" {quantity.unit}" if quantity.unit else ""
-        text = str(given.value) if abs(given.value) < 10**30 else "a number of over 30 digits"
+        text = str(number.value) if abs(number.value) < 10**30 else "a number of over 30 digits"
         raise MachineError(
             "E3206",
             f"{key} is {quantity.least} to {quantity.most}{unit}, not {text}",
             key=key,
-            place=given.place,
+            place=number.place,
         )
 
 

@@ -37,9 +37,9 @@ def single_vertices_cycles(machine: Machine, classes: Iterable[tuple[int, int]])
     workers = [0] * contexts
     even = 0
     for count, slots in classes:
-        rounds, rest = divmod(count, contexts)
+        rounds, remainder = divmod(count, contexts)
         even += rounds * slots
-        for _ in range(rest):
+        for _ in range(remainder):
             heapreplace(workers, workers[0] + slots)
     return contexts * (even + max(workers))
 

@@ -101,8 +101,8 @@ def in_order(order: str, ipus: int) -> tuple[int, ...]:
     the one before; HOOF goes up one rail and down the other, so that the last is next to the first.
     """
     if order == SNAKE:
-        whole = ipus - ipus % 4
-        return (*(n - n % 4 + _FOUR[n % 4] for n in range(whole)), *range(whole, ipus))
+        snake_ipus = ipus - ipus % 4
+        return (*(n - n % 4 + _FOUR[n % 4] for n in range(snake_ipus)), *range(snake_ipus, ipus))
     if order == HOOF:
         return (*range(0, ipus, 2), *reversed(range(1, ipus, 2)))
     return tuple(range(ipus))

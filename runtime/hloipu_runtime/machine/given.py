@@ -24,14 +24,14 @@ class Places:
         """The last line at which a section begins."""
         self._keys: dict[tuple[str, str], int] = {}
         """The first line of each key of a section; before the first section that is ""."""
-        here = ""
+        section = ""
         for number, line in enumerate(text.splitlines(), 1):
             stripped = line.strip()
             if header := _HEADER.match(stripped):
-                here = header[1]
-                self._headers[here] = number
+                section = header[1]
+                self._headers[section] = number
             elif key := _KEY.match(stripped):
-                self._keys.setdefault((here, key[1]), number)
+                self._keys.setdefault((section, key[1]), number)
 
     def of(self, section: str, name: str = "") -> str:
         """Return `file:line` of a section, or of a key in it.

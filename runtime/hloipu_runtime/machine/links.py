@@ -115,10 +115,10 @@ def bundle_price(
     hops = gateways = 0
     for bundle in bundles:
         if bundle.size_bytes > 0:
-            each = _loads_of_one_byte(machine, bundle.pairs, ipus)
-            for segment, count in each.size_bytes.items():
+            loads_of_byte = _loads_of_one_byte(machine, bundle.pairs, ipus)
+            for segment, count in loads_of_byte.size_bytes.items():
                 load[segment] += count * bundle.size_bytes
-            hops, gateways = max(hops, each.hops), max(gateways, each.gateways)
+            hops, gateways = max(hops, loads_of_byte.hops), max(gateways, loads_of_byte.gateways)
     return _price(machine, LinkLoads(load, hops, gateways))
 
 
@@ -206,14 +206,14 @@ def _route_on_ladder(machine: Machine, source: int, target: int, ipus: int) -> I
     links = machine.links
     first = source // links.ipus_per_link_domain * links.ipus_per_link_domain
     domain_ipus = min(ipus - first, links.ipus_per_link_domain)
-    here, crosses = source, source % 2 != target % 2
+    ipu, crosses = source, source % 2 != target % 2
     if source // 2 == target // 2:
         if crosses:
             yield Segment("rung", source)
         return
     if crosses and (source ^ 1) < ipus:
         yield Segment("crossing", source)
-        here, crosses = source ^ 1, False
+        ipu, crosses = source ^ 1, False
     rungs = (domain_ipus + 1) // 2
     distance = target // 2 - source // 2
     if 0 < links.torus_ipus <= domain_ipus and domain_ipus % 2 == 0:
@@ -221,10 +221,10 @@ def _route_on_ladder(machine: Machine, source: int, target: int, ipus: int) -> I
         distance = (distance + (rungs - 1) // 2) % rungs - (rungs - 1) // 2
     step = 2 if distance > 0 else -2
     for _ in range(abs(distance)):
-        yield Segment("up" if step > 0 else "down", here)
-        here = first + (here - first + step) % (2 * rungs)
+        yield Segment("up" if step > 0 else "down", ipu)
+        ipu = first + (ipu - first + step) % (2 * rungs)
     if crosses:  # the last IPU of an odd system has nobody on its own rung
-        yield Segment("crossing", here)
+        yield Segment("crossing", ipu)
 
 
 def segment_end(machine: Machine, segment: Segment, ipus: int) -> int:

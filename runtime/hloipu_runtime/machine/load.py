@@ -103,9 +103,7 @@ def parse(data: bytes, place: str) -> tuple[str, dict[str, Any]]:
     except ValueError as error:  # what tomllib, UTF-8 and integers of 5,000 digits raise
         line = re.search(r"line (\d+)", str(error))
         raise MachineError(
-            "E3202",
-            f"not TOML: {str(error)[:200]}",
-            place=f"{place}:{line[1]}" if line else place,
+            "E3202", f"not TOML: {str(error)[:200]}", place=f"{place}:{line[1]}" if line else place
         ) from error
 
 
