@@ -79,12 +79,12 @@ def _rank(facts: Facts) -> Callable[[Finding], tuple[bool, float, str, str]]:
     Bytes count in full where the program does not fit, else a tenth: nobody waits for them.
     """
     device = max(1, facts.device_cycles)
-    whole = device + facts.profile.host.each_run_cycles
+    run_cycles = device + facts.profile.host.each_run_cycles
     weight = 1.0 if not facts.memory.fits else 0.1
     size = max(1, facts.memory.available_bytes)
 
     def key(finding: Finding) -> tuple[bool, float, str, str]:
-        cycles = whole if finding.is_of_host else device
+        cycles = run_cycles if finding.is_of_host else device
         share = finding.gain_cycles / cycles + weight * finding.gain_bytes / size
         is_last = finding.is_of_host and not facts.program.is_resident
         return (is_last, -share, finding.kind, finding.name)

@@ -48,12 +48,7 @@ def host_bound(facts: Facts) -> Iterator[Finding]:
         cure,
         waits,
         0,
-        {
-            "host_cycles": waits,
-            "total_cycles": total,
-            "bytes_in": bytes_in,
-            "bytes_out": bytes_out,
-        },
+        {"host_cycles": waits, "total_cycles": total, "bytes_in": bytes_in, "bytes_out": bytes_out},
         settings,
         is_of_host=True,
     )
