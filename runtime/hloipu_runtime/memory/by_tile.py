@@ -74,9 +74,9 @@ def _live_on_fullest(
     tile_class = int(ipu.needed_bytes.argmax())
     grids = ipu.classes.grids_of(tile_class)
     variables, points = plan.program.variables, plan.liveness.points
-    here = [n for n in numbers if variables[n].mapping.tiles in grids]
-    sizes = [kept_bytes(variables[n], plan.machine) for n in here]
-    ranges = [plan.liveness.ranges[n] for n in here]
+    on_tile = [n for n in numbers if variables[n].mapping.tiles in grids]
+    sizes = [kept_bytes(variables[n], plan.machine) for n in on_tile]
+    ranges = [plan.liveness.ranges[n] for n in on_tile]
     messages = [message for message in ipu.messages if message.tiles in grids]
     sizes_of_messages = [rounded(message.size_bytes, plan.machine) for message in messages]
     all_sizes, all_ranges = (
@@ -90,21 +90,21 @@ def _live_on_fullest(
         points,
     )
     starts, live = _thinned(starts, live)
-    order = sorted(range(len(here)), key=lambda n: (-sizes[n], here[n]))[:most_tensors]
+    order = sorted(range(len(on_tile)), key=lambda n: (-sizes[n], on_tile[n]))[:most_tensors]
     tensors: list[dict[str, Any]] = [
         {
-            "name": variables[here[n]].name,
-            "origin": variables[here[n]].origin,
-            "source": sources.get(variables[here[n]].origin, ""),
-            "type": variables[here[n]].element_type,
-            "shape": list(variables[here[n]].shape),
-            "category": plan.category(here[n]).value,
+            "name": variables[on_tile[n]].name,
+            "origin": variables[on_tile[n]].origin,
+            "source": sources.get(variables[on_tile[n]].origin, ""),
+            "type": variables[on_tile[n]].element_type,
+            "shape": list(variables[on_tile[n]].shape),
+            "category": plan.category(on_tile[n]).value,
             "bytes": sizes[n],
-            "address": plan.addresses[here[n]],
+            "address": plan.addresses[on_tile[n]],
             "ranges": [list(r) for r in ranges[n]],
         }
         for n in order
-        if plan.addresses[here[n]] != NO_ADDRESS
+        if plan.addresses[on_tile[n]] != NO_ADDRESS
     ]
     tensors += [
         {
@@ -133,17 +133,17 @@ def _live_on_fullest(
         "curve": [
             [point, size] for point, size in zip(starts.tolist(), live.tolist(), strict=True)
         ],
-        "steps": [[each.path, step_name(each.step)] for each in moments],
+        "steps": [[place.path, step_name(place.step)] for place in moments],
         "tensors": tensors,
-        "tensors_left_out": len(here) + len(messages) - len(tensors),
+        "tensors_left_out": len(on_tile) + len(messages) - len(tensors),
     }
 
 
 def _curve(sizes: Sequence[int], ranges: Sequence[Ranges], end: int) -> tuple[Numbers, Numbers]:
     """Return the points at which the sum of what is live changes, and the sum from there on."""
     changes: dict[int, int] = {0: 0}
-    for size, some in zip(sizes, ranges, strict=True):
-        for first, last in some:
+    for size, variable_ranges in zip(sizes, ranges, strict=True):
+        for first, last in variable_ranges:
             changes[first] = changes.get(first, 0) + size
             changes[last + 1] = changes.get(last + 1, 0) - size
     changes.pop(end, None)

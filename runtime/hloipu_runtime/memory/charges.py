@@ -140,8 +140,8 @@ class _Walker:
                         self.walk(block, frozenset(stage.ipus))
                 self._exchange(pushed(self.program, step.channels, name=step.name))
                 for position in range(len(step.stages)):
-                    for taken in taken_before(self.program, step, position).values():
-                        self._exchange(popped(self.program, taken, name=step.name))
+                    for channels in taken_before(self.program, step, position).values():
+                        self._exchange(popped(self.program, channels, name=step.name))
                 for copy in stored(self.program, step.channels):
                     self._packets(copy.source, True, "remote copy")
                 for copy in fetched(self.program, step.channels):
@@ -200,8 +200,8 @@ class _Walker:
                 continue  # exchanged on the chip, straight from place to place
             variable = self.program.variables[moved.variable]
             part = over(variable.bytes_per_tile, step.form.group_size)
-            taken = step, variable.mapping.tiles, part, moved.variable
-            self.charges[variable.ipu].messages.append(taken)
+            message = step, variable.mapping.tiles, part, moved.variable
+            self.charges[variable.ipu].messages.append(message)
         for moved in step.outputs:
             self._packets(moved.variable, False, step.name)
 
@@ -348,9 +348,9 @@ def _within(mapping: Mapping, box: Box, *, once: bool) -> Tiles:
 def _part(tiles: Tiles, low: list[int], high: list[int]) -> Tiles:
     """Return the part of a grid between coordinates, without axes of one tile."""
     first = tiles.first + sum(n * s for n, s in zip(low, tiles.strides, strict=True))
-    kept = [
+    remaining_axes = [
         (end - begin, stride)
         for begin, end, stride in zip(low, high, tiles.strides, strict=True)
         if end - begin != 1
     ]
-    return Tiles(tuple(n for n, _ in kept), tuple(s for _, s in kept), first)
+    return Tiles(tuple(n for n, _ in remaining_axes), tuple(s for _, s in remaining_axes), first)

@@ -123,7 +123,7 @@ class _Choosing:
         useless: list[tuple[float, int]] = []
         is_same = not waiting
         changed: dict[int, int] = {}
-        while any((each > 0).any() for each in self.lacking):
+        while any((lacking_bytes > 0).any() for lacking_bytes in self.lacking):
             if not waiting:
                 if is_same:
                     return None
@@ -229,13 +229,13 @@ def _free_bytes(
 ) -> dict[int, Numbers]:
     """Return how much less than at its fullest moment is live at exchanges, by class."""
     changes: list[tuple[int, int, Classes]] = []
-    taken = [
+    live_ranges = [
         (kept_bytes(variable, plan.machine), variable.mapping.tiles, ranges)
         for variable, ranges in zip(plan.program.variables, plan.liveness.ranges, strict=True)
         if variable.ipu == ipu.ipu and ranges
     ]
-    taken += [(message.size_bytes, message.tiles, message.ranges) for message in ipu.messages]
-    for size, tiles, ranges in taken:
+    live_ranges += [(message.size_bytes, message.tiles, message.ranges) for message in ipu.messages]
+    for size, tiles, ranges in live_ranges:
         classes = ipu.classes.members[tiles]
         for first, last in ranges:
             changes += ((first, size, classes), (last + 1, -size, classes))

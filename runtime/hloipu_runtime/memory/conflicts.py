@@ -37,7 +37,7 @@ class Conflicts:
         self._grid = requests.grid
         self._has_holes = len(first) > len(requests)
         by_owner = np.argsort(self._owner, kind="stable").tolist()
-        ends = [0, *accumulate(len(some) for some in requests.ranges)]
+        ends = [0, *accumulate(len(request_ranges) for request_ranges in requests.ranges)]
         self._rows_of = [by_owner[low:high] for low, high in pairwise(ends)]
         marks = np.zeros((len(requests.grids), -(-classes.count // 64) * 64), np.bool_)
         for row, grid in zip(marks[:, : classes.count], requests.grids, strict=True):
@@ -81,12 +81,12 @@ class Conflicts:
         overlapping: Marks = before[self._end] > before[self._begin]
         return overlapping
 
-    def _meets(self, grid: int, others: Numbers) -> Marks:
+    def _meets(self, grid: int, other_grids: Numbers) -> Marks:
         """Return which of other grids have a tile in common with a grid."""
         if len(self._marks) > MOST_GRIDS:
-            here: Marks = (self._marks[others] & self._marks[grid]).any(axis=1)
-            return here
+            has_common_tile: Marks = (self._marks[other_grids] & self._marks[grid]).any(axis=1)
+            return has_common_tile
         meeting = self._meeting.get(grid)
         if meeting is None:
             meeting = self._meeting[grid] = (self._marks & self._marks[grid]).any(axis=1)
-        return meeting[others]
+        return meeting[other_grids]

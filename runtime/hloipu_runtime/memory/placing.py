@@ -40,15 +40,15 @@ class Placement(NamedTuple):
 
 
 def place(
-    requests: Requests, classes: TileClasses, taken: Numbers, live: Live, most: int
+    requests: Requests, classes: TileClasses, used_bytes: Numbers, live: Live, most: int
 ) -> Placement:
     """Return addresses from 0 up for all requests.
 
-    On each class of tiles, `taken` bytes are used for other things; a tile has `most`.
+    On each class of tiles, `used_bytes` bytes are used for other things; a tile has `most`.
     """
-    least = int((taken + live.most_bytes).max(initial=0))
+    least = int((used_bytes + live.most_bytes).max(initial=0))
     conflicts = Conflicts(requests, classes)
-    floors = [int(taken[classes.members[grid]].max(initial=0)) for grid in requests.grids]
+    floors = [int(used_bytes[classes.members[grid]].max(initial=0)) for grid in requests.grids]
     above = requests.sizes + np.array(floors, np.int64)[requests.grid]
     """What a tile needs at least for each request, if that lies at address 0."""
     best, need = np.zeros(len(requests), np.int64), least

@@ -237,8 +237,8 @@ def _plan_ipu(
     """Place one IPU's variables and messages, and count what its tiles need."""
     code_bytes = sum((fixed[category] for category in CODE), np.zeros(classes.count, np.int64))
     grain = machine.memory.allocation_grain_bytes
-    others = fixed[Category.VERTEX_STATE] + fixed[Category.STACKS]
-    floor = -(-(code_bytes + others) // grain) * grain
+    state_and_stacks = fixed[Category.VERTEX_STATE] + fixed[Category.STACKS]
+    floor = -(-(code_bytes + state_and_stacks) // grain) * grain
     available = available_bytes(machine) // grain * grain
     table = Requests(requests)
     live = most_live(table, points, classes, floor)

@@ -232,11 +232,11 @@ class _Builder:
     def body(self, step: Pipeline, number: int, level: int) -> Region:
         """Return the body of a position, with what it takes from channels before its steps."""
         _check_levels(level)
-        taken = taken_before(self.program, step, number)
+        channels_by_step = taken_before(self.program, step, number)
         items: list[Item] = []
         for place, inner in enumerate(step.stages[number].body.steps):
-            if place in taken:
-                items.append(_taken(step, taken[place]))
+            if place in channels_by_step:
+                items.append(_taken(step, channels_by_step[place]))
             items += self.items(f"/{place}", inner, level)
         return _joined(items)
 
@@ -272,11 +272,16 @@ class _Builder:
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         variables = self.program.variables
         ipus = [{variables[v].ipu for v in region.touched} for region in regions]
-        shared = {ipu for own in ipus for ipu in own if sum(ipu in others for others in ipus) > 1}
+        shared = {
+            ipu
+            for ipus_of_branch in ipus
+            for ipu in ipus_of_branch
+            if sum(ipu in branch_ipus for branch_ipus in ipus) > 1
+        }
         items = [_block(f"|{n}", step, "", region) for n, region in enumerate(regions)]
-        whole = _joined(items)
-        forced = frozenset(v for v in whole.touched if variables[v].ipu in shared)
-        return _block(path, step, "", whole)._replace(forced=forced)
+        region_of_all = _joined(items)
+        forced = frozenset(v for v in region_of_all.touched if variables[v].ipu in shared)
+        return _block(path, step, "", region_of_all)._replace(forced=forced)
 
 
 def _joined(items: Iterable[Item]) -> Region:
@@ -362,9 +367,9 @@ def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:
 
 
 def _exchange(path: str, step: Exchange) -> Item:
-    whole = frozenset([d.variable for d in step.definitions if d.base is None])
+    overwritten = frozenset([d.variable for d in step.definitions if d.base is None])
     # What is written in part keeps the rest, which is as if it were read.
-    return Item(1, path, step, step.touches, step.reads | (step.writes - whole), step.writes)
+    return Item(1, path, step, step.touches, step.reads | (step.writes - overwritten), step.writes)
 
 
 def _block(path: str, step: Step, suffix: str, region: Region) -> Item:

@@ -39,7 +39,7 @@ def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
 
 def _categories(program: Program) -> dict[VariableId, RemoteCategory]:
     """Return the kind of what pipelines use: what they add up, hand on, or only read."""
-    kept = frozenset(port.variable for port in program.state)
+    state_variables = frozenset(port.variable for port in program.state)
     category_by_variable: dict[VariableId, RemoteCategory] = {}
     for body in (program.body, *program.functions.values()):
         for step in steps_within(body, program):
@@ -52,6 +52,6 @@ def _categories(program: Program) -> dict[VariableId, RemoteCategory]:
                 category_by_variable.update(
                     dict.fromkeys(channel.places, RemoteCategory.ACTIVATIONS)
                 )
-            carried = {item.variable for item in step.carried} - kept
+            carried = {item.variable for item in step.carried} - state_variables
             category_by_variable.update(dict.fromkeys(carried, RemoteCategory.ACCUMULATORS))
     return category_by_variable

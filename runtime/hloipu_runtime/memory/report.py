@@ -83,10 +83,12 @@ def parts_by_class(plan: MemoryPlan, ipu: IpuMemory, numbers: list[int]) -> dict
     for number in numbers:
         variable = plan.program.variables[number]
         size, category = variable.bytes_per_tile, plan.category(number)
-        here = sums.setdefault((variable.mapping.tiles, ranges[number]), {})
-        here[category] = here.get(category, 0) + size
+        bytes_by_category = sums.setdefault((variable.mapping.tiles, ranges[number]), {})
+        bytes_by_category[category] = bytes_by_category.get(category, 0) + size
         if padding := kept_bytes(variable, plan.machine) - size:
-            here[Category.ALIGNMENT] = here.get(Category.ALIGNMENT, 0) + padding
+            bytes_by_category[Category.ALIGNMENT] = (
+                bytes_by_category.get(Category.ALIGNMENT, 0) + padding
+            )
     for (tiles, when), sizes in sums.items():
         members = ipu.classes.members[tiles]
         live = _live_at(ipu.peak_point[members], when).astype(np.int64)
@@ -132,13 +134,15 @@ def _tile_peak(
 def _assumed(plan: MemoryPlan, ipu: IpuMemory, tile_class: int) -> dict[Category, int]:
     """Return what of a tile's bytes rests on sizes that no source tells, by what they are for."""
     charges, machine = ipu.charges, plan.machine
-    here = ipu.classes.grids_of(tile_class)
-    bytes_by_category = {Category.VERTEX_STATE: sum(charges.assumed_state[tiles] for tiles in here)}
+    grids_of_tile = ipu.classes.grids_of(tile_class)
+    bytes_by_category = {
+        Category.VERTEX_STATE: sum(charges.assumed_state[tiles] for tiles in grids_of_tile)
+    }
     if plan.code_memory:
         codes = {
             key: size
             for (key, tiles), size in charges.vertex_code.items()
-            if tiles in here and key in charges.assumed_code
+            if tiles in grids_of_tile and key in charges.assumed_code
         }
         bytes_by_category[Category.VERTEX_CODE] = sum(codes.values())
         for category, key in (
@@ -174,11 +178,11 @@ def _culprits(
 ) -> list[Culprit]:
     """Return what is live on a tile at its peak, the largest first."""
     point = int(ipu.peak_point[tile_class])
-    here = ipu.classes.grids_of(tile_class)
+    grids_of_tile = ipu.classes.grids_of(tile_class)
     live = [
         number
         for number in numbers
-        if plan.program.variables[number].mapping.tiles in here
+        if plan.program.variables[number].mapping.tiles in grids_of_tile
         and any(first <= point <= last for first, last in plan.liveness.ranges[number])
     ]
     live.sort(key=lambda n: (-kept_bytes(plan.program.variables[n], plan.machine), n))
@@ -189,10 +193,10 @@ def _exchange_culprits(
     ipu: IpuMemory, tile_class: int, sources: Mapping[str, str], most: int
 ) -> tuple[CodeCulprit, ...]:
     """Return the instructions whose exchanges need most code on a tile."""
-    here = ipu.classes.grids_of(tile_class)
+    grids_of_tile = ipu.classes.grids_of(tile_class)
     sizes: Counter[str] = Counter()
     for name, grid, size in ipu.charges.exchanges:
-        if grid in here:
+        if grid in grids_of_tile:
             sizes[name] += size
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))
     return tuple(CodeCulprit(name, sources.get(name, ""), size) for name, size in largest[:most])

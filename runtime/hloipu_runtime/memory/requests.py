@@ -54,8 +54,10 @@ class LiveRows(NamedTuple):
 
 def live_rows(ranges: Sequence[Ranges]) -> LiveRows:
     """Return the ranges of requests as rows."""
-    owner = np.repeat(np.arange(len(ranges)), [len(some) for some in ranges])
-    rows = np.array([row for some in ranges for row in some], np.int64).reshape(-1, 2)
+    owner = np.repeat(np.arange(len(ranges)), [len(request_ranges) for request_ranges in ranges])
+    rows = np.array([row for request_ranges in ranges for row in request_ranges], np.int64).reshape(
+        -1, 2
+    )
     order = np.argsort(rows[:, 0], kind="stable")
     return LiveRows(rows[order, 0], rows[order, 1], owner[order])
 
@@ -75,8 +77,8 @@ class Live(NamedTuple):
     """What the fullest class takes in all at each of those."""
 
 
-def most_live(requests: Requests, points: int, classes: TileClasses, taken: Numbers) -> Live:
-    """Return what is live at once, where `taken` bytes of each class are used for other things."""
+def most_live(requests: Requests, points: int, classes: TileClasses, used_bytes: Numbers) -> Live:
+    """Return what is live at once, where `used_bytes` of each class are taken by other things."""
     members = [classes.members[grid] for grid in requests.grids]
     first, last, owner = live_rows(requests.ranges)
     always = np.zeros(classes.count, np.int64)
@@ -89,7 +91,7 @@ def most_live(requests: Requests, points: int, classes: TileClasses, taken: Numb
     ending = passing[np.argsort(last[passing], kind="stable")]
     ended = np.searchsorted(last[ending], starts).tolist()
     change = list(zip(sizes.tolist(), [members[grid] for grid in grids.tolist()], strict=True))
-    full = taken + always
+    full = used_bytes + always
     most = full.copy()
     when = np.zeros(classes.count, np.int64)
     fullest = np.zeros(len(starts), np.int64)
@@ -98,18 +100,18 @@ def most_live(requests: Requests, points: int, classes: TileClasses, taken: Numb
     starting, leaving = passing.tolist(), ending.tolist()
     for number, point in enumerate(starts.tolist()):
         for row in leaving[gone : ended[number]]:
-            size, here = change[row]
-            full[here] -= size
+            size, class_members = change[row]
+            full[class_members] -= size
         gone = ended[number]
         for row in starting[begun[number] : begun[number + 1]]:
-            size, here = change[row]
-            full[here] += size
+            size, class_members = change[row]
+            full[class_members] += size
         more = full > most
         if more.any():
             most[more] = full[more]
             when[more] = point
         fullest[number] = full.max()
-    return Live(always, most - taken, when, starts, fullest)
+    return Live(always, most - used_bytes, when, starts, fullest)
 
 
 def fullest_during(rows: LiveRows, live: Live, count: int) -> Numbers:

@@ -45,9 +45,9 @@ def classes_of(grids: Iterable[Tiles], tiles_per_ipu: int) -> TileClasses:
     grids = list(dict.fromkeys(grids))
     of_tile = np.zeros(tiles_per_ipu, np.int64)
     for start in range(0, len(grids), _GRIDS_AT_ONCE):
-        some = grids[start : start + _GRIDS_AT_ONCE]
-        marks = np.zeros((len(some), tiles_per_ipu), np.bool_)
-        for row, grid in zip(marks, some, strict=True):
+        grids_at_once = grids[start : start + _GRIDS_AT_ONCE]
+        marks = np.zeros((len(grids_at_once), tiles_per_ipu), np.bool_)
+        for row, grid in zip(marks, grids_at_once, strict=True):
             row[grid.numbers.ravel()] = True
         packed = np.packbits(marks, axis=0).T
         rows = np.concatenate([of_tile[:, None].view(np.uint8), packed], axis=1)
@@ -60,9 +60,9 @@ def classes_of(grids: Iterable[Tiles], tiles_per_ipu: int) -> TileClasses:
     first[of_tile[::-1]] = np.arange(tiles_per_ipu - 1, -1, -1)
     members = {}
     for grid in grids:
-        here = np.zeros(len(first), np.bool_)
-        here[of_tile[grid.numbers]] = True
-        members[grid] = _as_slice(here.nonzero()[0])
+        is_member = np.zeros(len(first), np.bool_)
+        is_member[of_tile[grid.numbers]] = True
+        members[grid] = _as_slice(is_member.nonzero()[0])
     return TileClasses(of_tile, first, members)
 
 

@@ -109,7 +109,7 @@ def together(plans: Sequence[MemoryPlan], shared: Sequence[Layouts]) -> Together
     ipu, tile = map(int, np.unravel_index(int(total.argmax()), shape))
     return Together(
         int(total[ipu, tile]), plans[0].available_bytes, ipu, tile,
-        tuple(int(each[ipu, tile]) for each in always), int(running[ipu, tile]),
+        tuple(int(lasting_bytes[ipu, tile]) for lasting_bytes in always), int(running[ipu, tile]),
         int(code.max()), min(machine.memory.executable_bytes, plans[0].available_bytes),
         int(remote.max()), machine.remote.remote_bytes,
     )  # fmt: skip
