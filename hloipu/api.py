@@ -102,11 +102,7 @@ class Settled(NamedTuple):
         return self.choice.program if self.choice is not None else None
 
 
-def settled_options(
-    module: Module,
-    text: str | None,
-    options: Options,
-) -> Settled:
+def settled_options(module: Module, text: str | None, options: Options) -> Settled:
     """Return options with the best way to cut a step in place of `plan="auto"`.
 
     `text` is that of the module, for the cache; None: nothing is to be kept. Looking for it ends
@@ -216,9 +212,9 @@ def compile_cached(
             source_fingerprint(*_COMPILERS),
         )
         cache = ExecutableCache(folder, options.cache_size_bytes)
-        kept = cache.get(key)
-    if kept is not None:
-        return as_asked(compiled_program(kept), options, _Advisor(module, options))
+        stored = cache.get(key)
+    if stored is not None:
+        return as_asked(compiled_program(stored), options, _Advisor(module, options))
     run = compile_verified if leaner else compile_once
     program = run(module, options, phase, fingerprint=key)
     with phase("memory"):
@@ -294,10 +290,10 @@ def compile_verified(
 
 def _ended(program: CompiledProgram, search: Search) -> CompiledProgram:
     """Return a program that says why nothing better was looked for, if that is so."""
-    said = {"search": f"ended early ({search.ended}): this is the best so far"}
+    note = {"search": f"ended early ({search.ended}): this is the best so far"}
     if not search.ended:
         return program
-    return replace(program, options={**program.options, **said}, is_proved=True)
+    return replace(program, options={**program.options, **note}, is_proved=True)
 
 
 def _has_to_outline(begun: Compilation, options: Options) -> bool:

@@ -143,17 +143,17 @@ def capture(
             for path, name, count in each("reading what was compiled", texts, len(texts)):
                 modules.append(_described(path, name, count, limits or Limits()))
         order = sorted(range(len(texts)), key=lambda i: _rank(modules[i]))
-        kept: list[CapturedModule] = []
+        modules_kept: list[CapturedModule] = []
         for i in order:
-            file = _free_name(texts[i][1], {module.file for module in kept})
-            kept.append(replace(modules[i], file=file))
-        captured = Capture(tuple(command), str(folder), code, tuple(kept))
+            file = _free_name(texts[i][1], {module.file for module in modules_kept})
+            modules_kept.append(replace(modules[i], file=file))
+        captured = Capture(tuple(command), str(folder), code, tuple(modules_kept))
         target.mkdir(parents=True, exist_ok=True)
         for name in earlier:
             (target / name).unlink(missing_ok=True)
         with replacing(target / INDEX) as stream:
             stream.write(json.dumps(captured.record(), indent=1).encode())
-        for i, module in zip(order, kept, strict=True):
+        for i, module in zip(order, modules_kept, strict=True):
             shutil.move(texts[i][0], target / module.file)
     return captured
 
@@ -176,10 +176,10 @@ def _earlier_files(folder: Path) -> set[str]:
         index = json.loads((folder / INDEX).read_bytes())
         if index["schema"] == "hloipu.capture/1":
             earlier = {INDEX, *(os.path.basename(module["file"]) for module in index["modules"])}
-    if others := sorted(names - earlier):
+    if foreign_files := sorted(names - earlier):
         raise UsageError(
             "E3211",
-            f"{str(folder)!r} holds other files, such as {others[0]!r}",
+            f"{str(folder)!r} holds other files, such as {foreign_files[0]!r}",
             hint="name a new folder, or one of an earlier capture, which is replaced",
         )
     return earlier & names
@@ -302,12 +302,12 @@ def _rank(module: CapturedModule) -> tuple[bool, int, int, int, str]:
     return bool(module.error), *work, module.name
 
 
-def _free_name(name: str, taken: set[str]) -> str:
+def _free_name(name: str, used_names: set[str]) -> str:
     """Return a file name for a module; a number tells signatures of one name apart."""
     called = _OF_TENSORFLOW.match(name)
     plain = re.sub(r"[^\w.-]+", "_", called[1] if called else name)[:100] or "module"
     names = (f"{plain}{'' if number == 1 else f'.{number}'}.hlo" for number in range(1, 1 << 30))
-    return next(file for file in names if file not in taken)
+    return next(file for file in names if file not in used_names)
 
 
 def _nothing_compiled(command: Sequence[str], code: int) -> UsageError:

@@ -119,25 +119,25 @@ def _chosen(
     search = current_search()
     with search.part(_SHARE if divides else 1.0):
         is_thorough = not (divides and is_long(module))
-        looked = _looked_at(module, options, is_thorough=is_thorough)
-    estimates, notes = looked.estimates, tuple[str, ...]()
+        survey = _looked_at(module, options, is_thorough=is_thorough)
+    estimates, notes = survey.estimates, tuple[str, ...]()
     if divides:
-        with search.improving(), search.within(search.left() - looked.compile_seconds):
-            more, notes = _with_shardings(module, options, looked)
+        with search.improving(), search.within(search.left() - survey.compile_seconds):
+            more, notes = _with_shardings(module, options, survey)
             estimates = [*estimates, *more]
             if not is_thorough and not any(estimate.fits for estimate in estimates):
                 estimates += _thorough(module, options, estimates)
     choice = Choice(module, best_of(estimates), choice_of(estimates), len(estimates), notes=notes)
     if tried is None:
         return choice
-    machine = looked.step.machine
+    machine = survey.step.machine
     with search.improving():
         choice = _with_trials(choice, estimates, options, tried, machine)
-        if choice.is_tried or not divides or len(estimates) > len(looked.estimates):
+        if choice.is_tried or not divides or len(estimates) > len(survey.estimates):
             return choice
         # No way with whole arrays fits after all, whatever estimates say.
         estimates = [replace(x, fits=False) for x in estimates]
-        more, notes = _with_shardings(module, options, replace(looked, estimates=estimates))
+        more, notes = _with_shardings(module, options, replace(survey, estimates=estimates))
         if not more:
             return choice
         estimates = [*estimates, *more]
@@ -169,11 +169,11 @@ class _Looked:
 
 def _looked_at(module: Module, options: Options, *, is_thorough: bool) -> _Looked:
     """Return estimates of ways to cut a step, with arrays divided as the module says."""
-    given = _given(options)
+    fixed = _given(options)
     # A module that is written for several participants is not copied any further.
     replicas, partitions = participants(module, compile_request(options))
     if replicas * partitions > 1 and meets_others(module):
-        given = replace(given, replicas=replicas)
+        fixed = replace(fixed, replicas=replicas)
     search, start = current_search(), perf_counter()
     step = STEP_MEMO.of((Same(module), repr(options)), lambda: priced(module, options))
     require_forward_ops(len(step.loads.ahead), 1)
@@ -186,15 +186,19 @@ def _looked_at(module: Module, options: Options, *, is_thorough: bool) -> _Looke
             hint=f"ask for {partitions} IPUs or more (--ipus {partitions}), or print the module "
             "for one device",
         )
-    each = ipus // partitions
-    candidates = candidates_on(step, each, given)
+    ipus_per_partition = ipus // partitions
+    candidates = candidates_on(step, ipus_per_partition, fixed)
     if ipus > 1:
-        candidates = _within(candidates, each, partitions, exactly=options.ipu_ids is not None)
+        candidates = _within(
+            candidates, ipus_per_partition, partitions, exactly=options.ipu_ids is not None
+        )
     step.estimate(candidates[0])
     aside = _COMPILE * (perf_counter() - start)
     with search.within(search.left() - aside):
-        estimates = looked_at(step, each, candidates, given, search, is_thorough=is_thorough)
-    return _Looked(step, each, estimates, aside)
+        estimates = looked_at(
+            step, ipus_per_partition, candidates, fixed, search, is_thorough=is_thorough
+        )
+    return _Looked(step, ipus_per_partition, estimates, aside)
 
 
 def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> list[Estimate]:
@@ -207,8 +211,8 @@ def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> li
     more = []
     for sharding in dict.fromkeys((leanest, None)):
         divided = with_sharding(module, sharding)
-        looked = current_search().tried(partial(_looked_at, divided, options, is_thorough=True))
-        for estimate in looked.estimates if looked else ():
+        survey = current_search().tried(partial(_looked_at, divided, options, is_thorough=True))
+        for estimate in survey.estimates if survey else ():
             candidate = replace(estimate.candidate, sharding=sharding)
             if candidate not in known:
                 more.append(replace(estimate, candidate=candidate))
@@ -216,44 +220,46 @@ def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> li
 
 
 def _with_shardings(
-    module: Module, options: Options, whole: _Looked
+    module: Module, options: Options, unsharded: _Looked
 ) -> tuple[list[Estimate], tuple[str, ...]]:
     """Return estimates of ways that divide arrays as well, and what was not looked at, for people.
 
     None where whole arrays use nearly all that the IPUs can do: no other way is much faster.
     """
     search, estimates = current_search(), list[Estimate]()
-    most = max(estimate.candidate.micro_batches for estimate in whole.estimates)
-    ideal = partial(whole.step.rate_of_copies, whole.ipus, most)
-    rate = max((estimate.per_second for estimate in whole.estimates if estimate.fits), default=0.0)
-    if whole.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
+    most = max(estimate.candidate.micro_batches for estimate in unsharded.estimates)
+    ideal = partial(unsharded.step.rate_of_copies, unsharded.ipus, most)
+    rate = max(
+        (estimate.per_second for estimate in unsharded.estimates if estimate.fits), default=0.0
+    )
+    if unsharded.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
         return estimates, ()
-    stages, is_thorough = len(whole.step.loads.ahead), not is_long(module)
+    stages, is_thorough = len(unsharded.step.loads.ahead), not is_long(module)
     try:
         with search.part(_SHARE):
             candidates = shardings_beside_cuts(module, options, stages, fits=rate > 0)
     except UnsupportedError as error:
         return estimates, (f"no shardings: {error}",)
-    for some in candidates[: _FEW if rate else _MORE]:
-        if ideal(some.efficiency) <= rate:
+    for sharded in candidates[: _FEW if rate else _MORE]:
+        if ideal(sharded.efficiency) <= rate:
             continue
-        sharding = some.sharding
-        if some.alone is not None and not is_thorough and _given(options) == Given():
+        sharding = sharded.sharding
+        if sharded.alone is not None and not is_thorough and _given(options) == Given():
             # Nothing is left to be cut, and pricing a long module anew takes as long as compiling.
-            estimates.append(_alone(some.alone, sharding, whole.step.machine))
+            estimates.append(_alone(sharded.alone, sharding, unsharded.step.machine))
             rate = max(rate, estimates[-1].per_second if estimates[-1].fits else 0.0)
             continue
         with doing(f"cuts beside {sharding.flags()}"):
             try:
                 divided = with_sharding(module, sharding)
-                looked = search.tried(
+                survey = search.tried(
                     partial(_looked_at, divided, options, is_thorough=is_thorough)
                 )
             except HloipuError:  # what does not go with shardings
                 continue
-        if looked is None:
+        if survey is None:
             break
-        for estimate in looked.estimates:
+        for estimate in survey.estimates:
             estimates.append(
                 replace(estimate, candidate=replace(estimate.candidate, sharding=sharding))
             )
@@ -283,10 +289,10 @@ def _within(
 
     `ipus`: that each partition may take. Raises UnsupportedError E0475 where there are none.
     """
-    taken = [candidate.ipus * candidate.replicas for candidate in candidates]
+    used_ipus = [candidate.ipus * candidate.replicas for candidate in candidates]
     left = [
         candidate
-        for candidate, count in zip(candidates, taken, strict=True)
+        for candidate, count in zip(candidates, used_ipus, strict=True)
         if count == ipus or (count < ipus and not exactly)
     ]
     if left:
@@ -302,8 +308,8 @@ def _within(
     divided = f", with {partitions} partitions" if partitions > 1 else ""
     raise UnsupportedError(
         "E0475",
-        f"{ipus * partitions} IPUs were asked for; what is given takes {min(taken) * partitions} "
-        f"or more{divided}",
+        f"{ipus * partitions} IPUs were asked for; what is given takes "
+        f"{min(used_ipus) * partitions} or more{divided}",
         hint="ask for fewer stages or replicas, put several stages on an IPU (--device-map), "
         "or leave --ipus out",
     )
@@ -322,7 +328,7 @@ def _with_trials(
     """
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
     left, best = estimates, choice.best
-    kept, rate = choice, 0.0
+    chosen, rate = choice, 0.0
     search = current_search()
 
     def compiled() -> CompiledProgram:
@@ -353,7 +359,7 @@ def _with_trials(
                 slower = _times_slower(program, best)
                 if best.per_second > rate * slower:
                     rate = best.per_second / slower
-                    kept = replace(choice, best=best, is_tried=True, program=program)
+                    chosen = replace(choice, best=best, is_tried=True, program=program)
                 if slower < _SLOWER:
                     break
                 left = _as_slow(left, best, slower)
@@ -368,7 +374,7 @@ def _with_trials(
         if not left:
             break
         best = choice_of(left)
-    return kept
+    return chosen
 
 
 def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
@@ -414,15 +420,17 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
 
     Raises StagingError E0520 for what cannot be swept over.
     """
-    given = _given(options)
+    fixed = _given(options)
     step = priced(module, options)
     start = Candidate(
         options.stages or step.stage_count or 1, options.schedule, options.micro_batches,
-        given.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,
-        given.device_map or (), batch_serialization=options.batch_serialization,
-    ).offloading(given.offloading)  # fmt: skip
-    some = list(swept(step, asked, start))
-    estimates = [step.estimate(candidate) for candidate in each("cuts", some, len(some))]
+        fixed.recompute or "none", options.replicas or 1, options.offload, options.shard_optimizer,
+        fixed.device_map or (), batch_serialization=options.batch_serialization,
+    ).offloading(fixed.offloading)  # fmt: skip
+    candidates = list(swept(step, asked, start))
+    estimates = [
+        step.estimate(candidate) for candidate in each("cuts", candidates, len(candidates))
+    ]
     return Choice(module, estimates, choice_of(estimates), len(estimates))
 
 

@@ -22,17 +22,17 @@ OPAQUE_OPTION = "opaque"
 
 
 def defined(
-    module: Module, given: Mapping[str, object], config: str | PathLike[str] | None = None
+    module: Module, stated_options: Mapping[str, object], config: str | PathLike[str] | None = None
 ) -> Module:
     """Return a verified module with custom calls replaced by their definitions.
 
-    `given`: the options of one call, of which `define` maps targets to files, texts or functions;
+    `stated_options`: of one call, of which `define` maps targets to files, texts or functions;
     HLOIPU_FLAGS and the configuration file may define others. The same module, where none are.
     Raises UsageError E3011 for what is no definition, and what `with_definitions` raises.
     """
-    values = _named(given, config)
+    values = _named(stated_options, config)
     definitions = {target: _definition(target, definition) for target, definition in values.items()}
-    for target, cycles in _opaque_pairs(given):
+    for target, cycles in _opaque_pairs(stated_options):
         if target in definitions:
             raise UsageError(
                 "E3012", f"{target!r} is both defined and opaque", hint="leave one of them out"
@@ -45,37 +45,39 @@ def defined(
     return with_definitions(module, definitions)
 
 
-def _named(given: Mapping[str, object], config: str | PathLike[str] | None) -> Mapping[str, object]:
+def _named(
+    stated_options: Mapping[str, object], config: str | PathLike[str] | None
+) -> Mapping[str, object]:
     """Return the definition given for each target; options of one call win over others."""
     definitions: dict[str, object] = dict(resolve("compile", {}, config=config).options.define)
-    asked = given.get(OPTION)
+    asked = stated_options.get(OPTION)
     if asked is not None:
         definitions |= asked if isinstance(asked, Mapping) else dict(_pairs(asked))
     return definitions
 
 
 def key_text(
-    module: Module, text: str, given: Mapping[str, object],
+    module: Module, text: str, stated_options: Mapping[str, object],
     config: str | PathLike[str] | None = None,
 ) -> str:  # fmt: skip
     """Return the text that stands for a module among cached programs.
 
     Its own text, or what definitions have made of it.
     """
-    if not _named(given, config) and not _opaque_pairs(given):
+    if not _named(stated_options, config) and not _opaque_pairs(stated_options):
         return text
     from hloipu_compiler.hlo.printing.printer import print_module
 
     return print_module(module)
 
 
-def without_definitions(given: Mapping[str, Any]) -> dict[str, Any]:
+def without_definitions(stated_options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options that a table can hold."""
-    return {name: value for name, value in given.items() if name != OPTION}
+    return {name: value for name, value in stated_options.items() if name != OPTION}
 
 
-def _opaque_pairs(given: Mapping[str, object]) -> list[tuple[str, object]]:
-    asked = given.get(OPAQUE_OPTION)
+def _opaque_pairs(stated_options: Mapping[str, object]) -> list[tuple[str, object]]:
+    asked = stated_options.get(OPAQUE_OPTION)
     return [] if asked is None else _pairs(asked)
 
 
@@ -123,6 +125,6 @@ def _lowered(target: str, function: Any, arrays: tuple["Array", ...]) -> Source:
         raise UsageError(
             "E3174", "JAX is not installed", hint="pip install 'hloipu[jax]', or give HLO text"
         ) from error
-    given = [jax.ShapeDtypeStruct(dims, user_dtype(kind)) for kind, dims in arrays]
-    text = jax.jit(function).lower(*given).as_text("hlo")
+    operand_types = [jax.ShapeDtypeStruct(dims, user_dtype(kind)) for kind, dims in arrays]
+    text = jax.jit(function).lower(*operand_types).as_text("hlo")
     return Source(str(text), f"<{target}>")

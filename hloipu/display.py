@@ -95,9 +95,9 @@ def _started(*, as_text: bool) -> "Live":
 def text_of(parts: tuple[str, ...], done: int, count: int, seconds: float) -> str:
     """Return a line: where work began, where it is, how far, and for how long it has gone on."""
     named = [part for part, _ in groupby(parts)]  # `run` has a phase of that name
-    said = [": ".join(named[:_MOST_PARTS])]
+    parts_shown = [": ".join(named[:_MOST_PARTS])]
     if count:
-        said.append(f"{done:,} of {count:,} ({100 * done // count} %)")
+        parts_shown.append(f"{done:,} of {count:,} ({100 * done // count} %)")
     elif done:
-        said.append(f"{done:,}")
-    return printable(", ".join((*said, f"{seconds:.0f} s")))
+        parts_shown.append(f"{done:,}")
+    return printable(", ".join((*parts_shown, f"{seconds:.0f} s")))

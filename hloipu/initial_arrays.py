@@ -21,15 +21,15 @@ def constant_numbers(program: Program) -> list[int]:
 
 def needed_arrays(program: Program) -> dict[int, tuple[str, ArrayShape]]:
     """Return name and shape of all that a session begins with, by number of the parameter."""
-    seen = seen_by_users(program)
+    user_view = seen_by_users(program)
     needed = {
         number_of(port): (port.stream, ArrayShape(ELEMENT_TYPES[port.element_type], port.shape))
-        for port in seen.parameters
+        for port in user_view.parameters
     }
-    for kept in seen.state:
-        if kept.parameter >= 0:
-            shape = ArrayShape(ELEMENT_TYPES[kept.element_type], kept.shape)
-            needed[kept.parameter] = (kept.name, shape)
+    for state in user_view.state:
+        if state.parameter >= 0:
+            shape = ArrayShape(ELEMENT_TYPES[state.element_type], state.shape)
+            needed[state.parameter] = (state.name, shape)
     return dict(sorted(needed.items()))
 
 
@@ -44,25 +44,32 @@ def read_arrays(
 
     Raises UsageError E3107 where one is missing, E3108 where the file cannot be read.
     """
-    said = (
+    parameter_names = (
         [name for name, shape in parameter_leaves(module) if shape.element_type.is_array]
         if module is not None
         else []
     )
     needed = {n: named for n, named in needed_arrays(program).items() if n not in apart}
-    own = {} if module is None else {array.number: array.name for array in parameter_arrays(module)}
+    path_by_number = (
+        {} if module is None else {array.number: array.name for array in parameter_arrays(module)}
+    )
     names = [
-        [name, f"in_{number}", *said[number : number + 1], own.get(number, name)]
+        [
+            name,
+            f"in_{number}",
+            *parameter_names[number : number + 1],
+            path_by_number.get(number, name),
+        ]
         for number, (name, _) in needed.items()
     ]
     shapes = [shape for _, shape in needed.values()]
     arrays: dict[int, Any] = {}
-    with stored_arrays(path) as given:
-        keys = given.keys_of(names, shapes, list(needed))
+    with stored_arrays(path) as stored:
+        keys = stored.keys_of(names, shapes, list(needed))
         for key, (number, (name, shape)) in zip(keys, needed.items(), strict=True):
-            if program.replicas > 1 and given.shape(key) == (program.replicas, *shape.dimensions):
-                shape = ArrayShape(shape.element_type, given.shape(key))
-            arrays[number] = given.leaf(key, shape, f"parameter {number} {name!r}")
+            if program.replicas > 1 and stored.shape(key) == (program.replicas, *shape.dimensions):
+                shape = ArrayShape(shape.element_type, stored.shape(key))
+            arrays[number] = stored.leaf(key, shape, f"parameter {number} {name!r}")
     return arrays
 
 
@@ -78,8 +85,8 @@ def random_arrays(seed: int, program: Program, module: Module | None) -> dict[in
 
 def _module_taking(needed: Mapping[int, tuple[str, ArrayShape]], name: str) -> Module:
     parameters = tuple(
-        Instruction(said, "parameter", shape, parameter_number=number)
-        for number, (said, shape) in enumerate(needed.values())
+        Instruction(parameter_name, "parameter", shape, parameter_number=number)
+        for number, (parameter_name, shape) in enumerate(needed.values())
     )
     shape = TupleShape(tuple(instruction.shape for instruction in parameters))
     root = Instruction("results", "tuple", shape, tuple(range(len(parameters))))

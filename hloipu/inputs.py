@@ -43,11 +43,11 @@ def load_arguments(path: str, module: Module) -> list[Array]:
         [name, f"in_{number}", name if shape.element_type.name == "token" else next(paths).name]
         for number, (name, shape) in enumerate(wanted)
     ]
-    with stored_arrays(path) as given:
+    with stored_arrays(path) as stored:
         return [
-            given.leaf(key, shape, f"parameter {number}")
+            stored.leaf(key, shape, f"parameter {number}")
             for number, (key, shape) in enumerate(
-                zip(given.keys_of(names, shapes), shapes, strict=True)
+                zip(stored.keys_of(names, shapes), shapes, strict=True)
             )
         ]
 
@@ -87,7 +87,7 @@ class StoredArrays:
         """Return an array's shape."""
         return tuple(self._file.stored(key).shape)
 
-    def leaf(self, key: str, shape: ArrayShape, what: str, code: str = "") -> Array:
+    def leaf(self, key: str, shape: ArrayShape, described: str, code: str = "") -> Array:
         """Return an array that is to be of some shape, raw bits read as the type they stand for.
 
         Raises UsageError E3102 where its header says another shape, E3103 where it says another
@@ -97,7 +97,7 @@ class StoredArrays:
         if stored.shape != shape.dimensions:
             raise UsageError(
                 code or "E3102",
-                f"{what} is {shape.without_layout()}, an array of shape "
+                f"{described} is {shape.without_layout()}, an array of shape "
                 f"{list(stored.shape)} was given",
                 hint="give an array of exactly that shape",
             )
@@ -105,7 +105,7 @@ class StoredArrays:
         if not _stands_for(stored.dtype, shape.element_type.name):
             raise UsageError(
                 code or "E3103",
-                f"{what} is {shape.without_layout()}, an array of {stored.dtype} was given",
+                f"{described} is {shape.without_layout()}, an array of {stored.dtype} was given",
                 hint=f"convert it first: x.astype({dtype.name!r})",
             )
         array = self._file.read(key)

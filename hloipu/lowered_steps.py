@@ -39,8 +39,8 @@ class LoweredStep:
     @property
     def constants(self) -> dict[int, Any]:
         """The values of what is neither replaced nor fed, such as a learning rate, by number."""
-        others = set(range(len(self.names))) - {*self.kept, *self.fed}
-        return {number: self.arguments[number] for number in sorted(others)}
+        constant_numbers = set(range(len(self.names))) - {*self.kept, *self.fed}
+        return {number: self.arguments[number] for number in sorted(constant_numbers)}
 
     @property
     def feeds(self) -> dict[str, tuple[int, ...]]:
@@ -95,7 +95,9 @@ def with_names(text: str, names: Sequence[str]) -> str:
 
 def with_aliases(text: str, pairs: Mapping[int, int]) -> str:
     """Return HLO text whose header says which result takes the place of which parameter."""
-    said = ", ".join(f"{{{result}}}: ({n}, {{}}, must-alias)" for result, n in pairs.items())
+    aliases = ", ".join(f"{{{result}}}: ({n}, {{}}, must-alias)" for result, n in pairs.items())
     return re.sub(
-        r"^(HloModule [^,\n]+)", rf"\1, input_output_alias={{ {said} }}" if said else r"\1", text
+        r"^(HloModule [^,\n]+)",
+        rf"\1, input_output_alias={{ {aliases} }}" if aliases else r"\1",
+        text,
     )

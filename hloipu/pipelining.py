@@ -43,12 +43,12 @@ def gathers_again(module: Module, micro_batches: int, *, is_divided: bool) -> bo
 def _cutting_flags(module: Module, compilation: Compilation, options: Options) -> str:
     """Return which options say how a step is to be cut, as flags; those that have no effect."""
     usual, is_divided = Options(), compilation.partitioned is not None
-    said = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
-    if "gather_weights" in said and gathers_again(module, 1, is_divided=is_divided):
-        said.remove("gather_weights")
+    stated = [name for name in _CUTTING if getattr(options, name) != getattr(usual, name)]
+    if "gather_weights" in stated and gathers_again(module, 1, is_divided=is_divided):
+        stated.remove("gather_weights")
     if options.recompute in ("blocks", "full"):  # cheap values are made again of any module
-        said.append("recompute")
-    return ", ".join("--" + name.replace("_", "-") for name in said)
+        stated.append("recompute")
+    return ", ".join("--" + name.replace("_", "-") for name in stated)
 
 
 def pipeline_request(options: Options) -> PipelineRequest:
@@ -137,8 +137,8 @@ def _idle_flags(
     from hloipu_compiler.partition.training.sharded_update import LEAST_PART_BYTES
 
     least = LEAST_PART_BYTES * compilation.plan.replicas
-    whole = f"no state of {least} bytes or more that elementwise updates alone read"
-    one = "one replica" if compilation.plan.replicas == 1 else whole
+    no_sharded_state = f"no state of {least} bytes or more that elementwise updates alone read"
+    replica_condition = "one replica" if compilation.plan.replicas == 1 else no_sharded_state
     from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 
     idle = {
@@ -150,7 +150,7 @@ def _idle_flags(
         "no weights that micro-batches gather": []
         if gathers_again(module, cut.micro_batches, is_divided=compilation.partitioned is not None)
         else ["gather_weights"],
-        one: ["shard_optimizer"] if trains and not cut.whole else [],
+        replica_condition: ["shard_optimizer"] if trains and not cut.whole else [],
         f"no such arrays of {LEAST_BYTES} bytes or more": _unused_buffers(
             compilation.program, options
         ),
@@ -175,8 +175,8 @@ def _unused_buffers(program: Program, options: Options) -> list[str]:
         asked[kind] = f"offload_{kind}" if getattr(options, f"offload_{kind}") else ""
     if not any(asked.values()):
         return []
-    there = {category.value for parts in remote_parts(program) for category in parts}
-    return [name for kind, name in asked.items() if name and kind not in there]
+    kinds_used = {category.value for parts in remote_parts(program) for category in parts}
+    return [name for kind, name in asked.items() if name and kind not in kinds_used]
 
 
 def _uncut_replicas(module: Module, plan: Plan) -> list[str]:
@@ -184,15 +184,19 @@ def _uncut_replicas(module: Module, plan: Plan) -> list[str]:
     if plan.replicas == 1:
         return []
     if plan.averages_gradients:
-        said = "gradients combined by mean, weights stay alike; data, results: each replica's own"
+        combined = (
+            "gradients combined by mean, weights stay alike; data, results: each replica's own"
+        )
     elif meets_others(module):
-        said = "the module's own collectives combine what they name, and nothing else is combined"
+        combined = (
+            "the module's own collectives combine what they name, and nothing else is combined"
+        )
     else:
-        said = (
+        combined = (
             "nothing is combined, each computes from arguments of its own; --loop N or "
             "--micro-batches K has them combine gradients"
         )
-    return [f"{replicas_text(plan.replicas, plan.shards)}: {said}"]
+    return [f"{replicas_text(plan.replicas, plan.shards)}: {combined}"]
 
 
 def stashed_bytes(program: Program) -> int:
@@ -225,23 +229,23 @@ def shard_request(options: Options) -> ShardRequest:
     return ShardRequest(int(options.shards) if options.shards is not None else None)
 
 
-def check_ipus(taken: int, machine: Machine, options: Options) -> None:
+def check_ipus(taken_ipus: int, machine: Machine, options: Options) -> None:
     """Raise where the system asked for has not as many IPUs as a program, or the machine has not.
 
     UnsupportedError E0475, MachineError E3210.
     """
     wanted = system_ipus(machine, options)
-    check_system(machine, max(taken, wanted))
-    if options.ipu_ids is not None and wanted != taken:
+    check_system(machine, max(taken_ipus, wanted))
+    if options.ipu_ids is not None and wanted != taken_ipus:
         raise UnsupportedError(
             "E0475",
-            f"the devices that --ipu-ids names have {wanted} IPUs; the program takes {taken}",
+            f"the devices that --ipu-ids names have {wanted} IPUs; the program takes {taken_ipus}",
             hint="name devices with as many IPUs; `hloipu targets MACHINE` lists them",
         )
-    if wanted not in (1, taken):
+    if wanted not in (1, taken_ipus):
         raise UnsupportedError(
             "E0475",
-            f"{wanted} IPUs were asked for; the program takes {taken}",
+            f"{wanted} IPUs were asked for; the program takes {taken_ipus}",
             hint="leave --ipus out, cut the step into stages (--stages N) or run copies of it "
             "(--replicas R)",
         )

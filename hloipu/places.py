@@ -39,21 +39,21 @@ def taken_lines(program: Program, machine: Machine, options: Options) -> list[st
 
     A program with 64 IPUs or more tells those of its first and last copy.
     """
-    taken = program.ipus * program.participants
+    ipu_count = program.ipus * program.participants
     if not program.places and not options.ipu_ids:
         return []
-    places = program.places or tuple(range(taken))
+    places = program.places or tuple(range(ipu_count))
     along = ipus_along_links(machine)
     numbers = [along[place] for place in places] if options.ipu_ids else places
     copies = [
         ",".join(map(str, numbers[first : first + program.ipus]))
-        for first in range(0, taken, program.ipus)
+        for first in range(0, ipu_count, program.ipus)
     ]
-    if taken >= _MANY_IPUS and len(copies) > 2:
+    if ipu_count >= _MANY_IPUS and len(copies) > 2:
         copies = [copies[0], "…", copies[-1]]
     ids = [str(number) for number in options.ipu_ids or ()]
     on = f" (device{'s'[: len(ids) > 1]} {','.join(ids)} of a system of {len(along)})"
-    return [f"takes IPU{'s'[: taken > 1]} {' | '.join(copies)}{on if ids else ''}"]
+    return [f"takes IPU{'s'[: ipu_count > 1]} {' | '.join(copies)}{on if ids else ''}"]
 
 
 _MANY_IPUS = 64
@@ -64,18 +64,22 @@ def in_system(compilation: Compilation, machine: Machine, options: Options) -> P
     program, order, cut = compilation.program, options.selection_order, compilation.pipelining
     if order == "auto":
         order = SNAKE if _is_chain(compilation) else ZIGZAG
-    taken, span = taken_ipus(compilation), taken_ipus(compilation) // program.participants
+    ipu_count, span = taken_ipus(compilation), taken_ipus(compilation) // program.participants
     used = cut.numbers if cut is not None and cut.numbers else range(program.ipus)
     inner = [in_order(order, span)[n] for n in used]
-    there = places_of(machine, options.ipu_ids) if options.ipu_ids else tuple(range(taken))
-    if len(there) < taken:
+    system_places = (
+        places_of(machine, options.ipu_ids) if options.ipu_ids else tuple(range(ipu_count))
+    )
+    if len(system_places) < ipu_count:
         return program  # `check_ipus` refuses it
     places = tuple(
-        there[participant * span + n] for participant in range(program.participants) for n in inner
+        system_places[participant * span + n]
+        for participant in range(program.participants)
+        for n in inner
     )
     if places == tuple(range(program.ipus * program.participants)):
         return program
-    system = machine.links.system_ipus if options.ipu_ids else taken
+    system = machine.links.system_ipus if options.ipu_ids else ipu_count
     return replace(program, places=places, system_ipus=system)
 
 

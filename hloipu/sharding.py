@@ -42,7 +42,7 @@ _HEAD = ("runs/s", "needed on an IPU", "links", "fits", "flags")
 
 
 def with_shardings(
-    module: Module, given: Mapping[str, object], config: str | PathLike[str] | None = None
+    module: Module, stated_options: Mapping[str, object], config: str | PathLike[str] | None = None
 ) -> Annotated:
     """Return a verified module with the mesh and the shardings that the options of a call ask for.
 
@@ -54,7 +54,7 @@ def with_shardings(
     # Those of runs and checks say nothing of what is compiled.
     known = {
         name: value
-        for name, value in given.items()
+        for name, value in stated_options.items()
         if name in OPTIONS and "compile" in OPTIONS[name].about.commands
     }
     options = resolve("compile", known, attributes=attributes, config=config).options
@@ -97,18 +97,15 @@ def _found(module: Module, options: Options) -> Annotated:
 
     search = current_search()
     search.limit(options.time_limit)
-    with (
-        search.within(seconds_for(module)),
-        doing("looking for shardings"),
-    ):
-        found = found_shardings(module, system_of(module, options))
-        best, verdict = _judged(module, options, found)
+    with search.within(seconds_for(module)), doing("looking for shardings"):
+        search_result = found_shardings(module, system_of(module, options))
+        best, verdict = _judged(module, options, search_result)
     divided = annotated(module, best.mesh, best.rules)
-    lines = (*front_lines(module, found, best, verdict), *divided.lines)
+    lines = (*front_lines(module, search_result, best, verdict), *divided.lines)
     return Annotated(divided.module, lines)
 
 
-def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding, str]:
+def _judged(module: Module, options: Options, search_result: "Found") -> tuple[Sharding, str]:
     """Return the best sharding of the few that look best, as compiled, and whether it fits.
 
     Where few ops share the tiles, what they are done with decides, which estimates do not know. Of
@@ -123,7 +120,7 @@ def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding,
             program = compile_module(with_sharding(module, sharding), request).program
         return CompiledProgram(program, request.machine, code_memory=plain.code_memory)
 
-    few = list(dict.fromkeys(each.sharding(module) for each in found.good))
+    few = list(dict.fromkeys(candidate.sharding(module) for candidate in search_result.good))
     few = few[: _MOST_TRIED // max(module.instruction_count, 1)]
     plain = replace(options, mesh=None, ipus=1, plan="none")
     search, ranks = current_search(), list[tuple[bool, int, int]]()
@@ -138,7 +135,7 @@ def _judged(module: Module, options: Options, found: "Found") -> tuple[Sharding,
             worth = program.estimate().device_cycles if fits else memory.peak.total_bytes
             ranks.append((not fits, worth, number))
     if not ranks:
-        return found.best.sharding(module), fitting_text(found.best)
+        return search_result.best.sharding(module), fitting_text(search_result.best)
     fails, _, number = min(ranks)
     return few[number], "compiled, none fits; this is nearest" if fails else "fits"
 
@@ -189,18 +186,21 @@ def system_of(module: Module, options: Options) -> Any:
     )
 
 
-def front_lines(module: Module, found: "Found", best: Sharding, fits: str) -> list[str]:
+def front_lines(module: Module, search_result: "Found", best: Sharding, fits: str) -> list[str]:
     """Return the candidates that no other beats as a table, and the best one, for people.
 
     `fits`: whether it does.
     """
-    rows = [_HEAD, *(_row(module, each) for each in found.front[:_MOST_ROWS])]
+    rows = [_HEAD, *(_row(module, candidate) for candidate in search_result.front[:_MOST_ROWS])]
     widths = [max(len(row[n]) for row in rows) for n in range(len(_HEAD) - 1)]
     lines = ["  ".join([*map(str.rjust, row[:-1], widths), row[-1]]) for row in rows]
-    if len(found.front) > _MOST_ROWS:
-        lines.append(f"… and {len(found.front) - _MOST_ROWS} more")
-    lines.append(f"best of {found.looked_at} ({fits}): {best.flags()}")
-    if any(x.fits and not x.is_divided and x.score < found.best.score for x in found.front):
+    if len(search_result.front) > _MOST_ROWS:
+        lines.append(f"… and {len(search_result.front) - _MOST_ROWS} more")
+    lines.append(f"best of {search_result.looked_at} ({fits}): {best.flags()}")
+    if any(
+        x.fits and not x.is_divided and x.score < search_result.best.score
+        for x in search_result.front
+    ):
         lines.append("  undivided, on one IPU, it is faster by estimate")
     return lines
 
@@ -213,11 +213,11 @@ def fitting_text(best: "Candidate | Estimate") -> str:
     return f"nothing fits by estimate; this is nearest, with {times:.2f} times the memory"
 
 
-def _row(module: Module, each: "Candidate") -> Sequence[str]:
+def _row(module: Module, candidate: "Candidate") -> Sequence[str]:
     return (
-        f"{1 / each.seconds:,.1f}" if each.seconds else "-",
-        f"{each.needed_bytes / 2**20:,.1f} MiB",
-        f"{each.link_share:.0%}",
-        "yes" if each.fits else "no",
-        each.sharding(module).flags(),
+        f"{1 / candidate.seconds:,.1f}" if candidate.seconds else "-",
+        f"{candidate.needed_bytes / 2**20:,.1f} MiB",
+        f"{candidate.link_share:.0%}",
+        "yes" if candidate.fits else "no",
+        candidate.sharding(module).flags(),
     )

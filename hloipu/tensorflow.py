@@ -41,12 +41,12 @@ def lower(function: Any, *arguments: Any) -> LoweredStep:
     """
     if not hasattr(function, "experimental_get_compiler_ir"):
         function = tf.function(function, jit_compile=True)
-    given = tf.nest.map_structure(
+    tensors = tf.nest.map_structure(
         lambda array: tf.constant(array) if isinstance(array, np.ndarray) else array, arguments
     )
     try:
-        concrete = function.get_concrete_function(*given)
-        serialized = function.experimental_get_compiler_ir(*given)(stage="hlo_serialized")
+        concrete = function.get_concrete_function(*tensors)
+        serialized = function.experimental_get_compiler_ir(*tensors)(stage="hlo_serialized")
     except (tf.errors.OpError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
             "E3179",
@@ -59,8 +59,8 @@ def lower(function: Any, *arguments: Any) -> LoweredStep:
     captured = [variables.get(id(tensor), tensor) for tensor in concrete.captured_inputs]
     batch = len(concrete.inputs) - len(captured)
     names = [tensor.name.partition(":")[0] for tensor in (*concrete.inputs[:batch], *captured)]
-    kept = tuple(sorted(int(number) for number in _ALIAS.findall(text.partition("\n")[0])))
-    flat = [tensor for tensor in tf.nest.flatten(given) if tf.is_tensor(tensor)]
+    state_numbers = tuple(sorted(int(number) for number in _ALIAS.findall(text.partition("\n")[0])))
+    flat = [tensor for tensor in tf.nest.flatten(tensors) if tf.is_tensor(tensor)]
     by_name = dict(zip(names[batch:], captured, strict=True))
 
     def assign(state: Mapping[str, Any]) -> None:
@@ -72,15 +72,15 @@ def lower(function: Any, *arguments: Any) -> LoweredStep:
         tuple(names),
         tuple(np.asarray(tensor) for tensor in (*flat, *captured)),
         tuple(range(batch)),
-        kept,
+        state_numbers,
         assign,
     )
 
 
 def _exact(text: str) -> str:
     """Return text whose aliases are taken as they are: TensorFlow pairs variables, not shapes."""
-    head, newline, rest = text.partition("\n")
-    return head.replace("may-alias", "must-alias") + newline + rest
+    head, newline, body = text.partition("\n")
+    return head.replace("may-alias", "must-alias") + newline + body
 
 
 def _with_lines(text: str, graph: Any) -> str:
@@ -99,20 +99,20 @@ def _places(graph: Any) -> Iterator[tuple[str, str]]:
     library = sysconfig.get_paths()["purelib"]
     waiting, known = [graph], {graph.name}
     while waiting:
-        each = waiting.pop()
-        for op in each.get_operations():
-            own = [
+        inner_graph = waiting.pop()
+        for op in inner_graph.get_operations():
+            user_frames = [
                 frame
                 for frame in op.traceback or ()
                 if not frame.filename.startswith((library, "<"))
             ]
-            if own:
-                file = own[-1].filename.replace("\\", "/").replace('"', "")
-                yield op.name, f' source_file="{file}" source_line={own[-1].lineno}'
+            if user_frames:
+                file = user_frames[-1].filename.replace("\\", "/").replace('"', "")
+                yield op.name, f' source_file="{file}" source_line={user_frames[-1].lineno}'
             for name in _functions(op):
                 if name not in known:
                     known.add(name)
-                    waiting.append(each._get_function(name).graph)
+                    waiting.append(inner_graph._get_function(name).graph)
 
 
 def _functions(op: Any) -> Iterator[str]:

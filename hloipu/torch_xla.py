@@ -49,16 +49,16 @@ def lower(
     is not on the device, such as Adam's without `capturable=True`.
     """
     optimizers = [optimizer] if isinstance(optimizer, torch.optim.Optimizer) else list(optimizer)
-    given = [tensor.to(torch_xla.device()) for tensor in map(torch.as_tensor, arguments)]
+    inputs = [tensor.to(torch_xla.device()) for tensor in map(torch.as_tensor, arguments)]
     if optimizers:
-        step(*given)
+        step(*inputs)
     torch_xla.sync()
     state_tensors = dict(_tensors(model, optimizers))
     _require_on_device(state_tensors)
-    batch = {f"argument.{n}": tensor for n, tensor in enumerate(given)}
+    batch = {f"argument.{n}": tensor for n, tensor in enumerate(inputs)}
     nodes = {_nodes([tensor])[0][0]: name for name, tensor in {**state_tensors, **batch}.items()}
     with _scopes(model):
-        results = _flat(step(*given))
+        results = _flat(step(*inputs))
     seed = torch_xla._XLAC._get_base_seed_as_tensor(str(torch_xla.device()))
     (seed_node,) = _nodes([seed])[0]
     nodes |= {torch_xla._XLAC._get_seed_info_id(): "rng_seed"}
@@ -75,7 +75,9 @@ def lower(
     torch_xla.sync()
     names = tuple(nodes.get(node, f"constant.{n}") for n, node in enumerate(numbers))
     number = {name: n for n, name in enumerate(names)}
-    kept = {result: number[name] for result, name in enumerate(changed) if name in number}
+    parameter_by_result = {
+        result: number[name] for result, name in enumerate(changed) if name in number
+    }
 
     def assign(state: Mapping[str, Any]) -> None:
         with torch.no_grad():
@@ -86,11 +88,11 @@ def lower(
 
     assign({name: values[number[name]] for name in changed if name in number})
     return LoweredStep(
-        with_aliases(with_names(text, names), kept),
+        with_aliases(with_names(text, names), parameter_by_result),
         names,
         tuple(values),
         tuple(number[name] for name in batch if name in number),
-        tuple(sorted(kept.values())),
+        tuple(sorted(parameter_by_result.values())),
         assign,
     )
 
@@ -141,7 +143,7 @@ def _flat(results: Any) -> list[Any]:
         results = list(results.values())
     if isinstance(results, torch.Tensor):
         return [results]
-    return [tensor for each in results or () for tensor in _flat(each)]
+    return [tensor for item in results or () for tensor in _flat(item)]
 
 
 @contextmanager

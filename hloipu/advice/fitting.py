@@ -106,17 +106,19 @@ def _families(
         lean = {"recompute": "cheap"}
     is_far = program.memory.peak.total_bytes > _FAR * program.memory.available_bytes
     batches = _multiples(program) if _has_batch(module) else []
-    ways = (True, False) if _keeps_state(module, options) else (False,)
+    trains_or_not = (True, False) if _keeps_state(module, options) else (False,)
     batch = [
-        with_smaller_batch(options, lean, by, trains=trains) for trains in ways for by in batches
+        with_smaller_batch(options, lean, by, trains=trains)
+        for trains in trains_or_not
+        for by in batches
     ]
     if is_far:
         yield batch, False
     if options.recompute == "none":
         yield [Candidate("flag", lean)], False
     yield _offloaded(options, lean, program), False
-    given = options.available_memory_proportion
-    smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < given]
+    proportion = options.available_memory_proportion
+    smaller = [{"available_memory_proportion": p} for p in _PROPORTIONS if p < proportion]
     if not is_far:
         yield [Candidate("flag", {**settings, **lean}) for settings in smaller], False
     types = {variable.element_type for variable in program.program.variables}
@@ -128,7 +130,7 @@ def _families(
     if "f32" in types:
         both = [
             with_smaller_batch(options, lean, by, narrow=True, trains=trains)
-            for trains in ways
+            for trains in trains_or_not
             for by in batches[:1]
         ]
         yield [narrowed(options, lean), *both], False
@@ -175,8 +177,8 @@ def _chosen_anew(options: Options, ipus: int) -> Candidate:
     """Return the search for a cut over more IPUs, in place of the cut that was found."""
     usual = Options()
     fresh = {name: getattr(usual, name) for name in CUTTING if name != "micro_batches"}
-    said = {"plan": "auto", "ipus": ipus, "micro_batches": options.micro_batches}
-    return Candidate("ipus", {**fresh, **said}, flags(said))
+    stated = {"plan": "auto", "ipus": ipus, "micro_batches": options.micro_batches}
+    return Candidate("ipus", {**fresh, **stated}, flags(stated))
 
 
 def _system(options: Options, times: int) -> Mapping[str, Any]:
@@ -241,7 +243,7 @@ def _larger_machines(
 
 
 def _larger(
-    options: Options, program: CompiledProgram, times: int, others: Mapping[str, Any]
+    options: Options, program: CompiledProgram, times: int, other_settings: Mapping[str, Any]
 ) -> Candidate:
     """Return a machine like the one asked for, with more memory on each tile."""
     memory = program.machine.memory
@@ -249,10 +251,13 @@ def _larger(
         "bytes_per_tile": memory.bytes_per_tile * times,
         "executable_bytes": memory.executable_bytes * times,
     }
-    kept = tuple(item for item in options.set if item[0].rpartition(".")[2] not in sizes)
-    settings = {**others, "set": (*kept, *((key, str(size)) for key, size in sizes.items()))}
-    new = flags({**others, "set": tuple(sizes.items())})
-    replaced = tuple(item for item in options.set if item not in kept)
+    remaining = tuple(item for item in options.set if item[0].rpartition(".")[2] not in sizes)
+    settings = {
+        **other_settings,
+        "set": (*remaining, *((key, str(size)) for key, size in sizes.items())),
+    }
+    new = flags({**other_settings, "set": tuple(sizes.items())})
+    replaced = tuple(item for item in options.set if item not in remaining)
     in_place_of = f", in place of {flags({'set': replaced})}" if replaced else ""
     text = f"with {times} times the memory of each tile, {new}{in_place_of}"
     return Candidate("machine", settings, text)

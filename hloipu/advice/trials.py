@@ -76,11 +76,11 @@ def _edited(options: Options, settings: Mapping[str, Any], first: str, words: st
     """Return an edit that passes before all others try out."""
     lean = settings.get("recompute", options.recompute) == "cheap"
     passes = options.passes or ("lean" if lean else "default")
-    others = flags(settings)
+    other_flags = flags(settings)
     return Candidate(
         "edit",
         {**settings, "passes": f"{first},{passes}"},
-        f"{words}, with {others}" if others else words,
+        f"{words}, with {other_flags}" if other_flags else words,
     )
 
 
@@ -110,8 +110,8 @@ def _chosen(options: Options) -> dict[str, Any]:
     if options.plan != "none":
         return {}
     usual = Options()
-    said = {name: getattr(options, name) for name in CUTTING}
-    return {k: v for k, v in said.items() if k in ("plan", "ipus") or v != getattr(usual, k)}
+    cutting = {name: getattr(options, name) for name in CUTTING}
+    return {k: v for k, v in cutting.items() if k in ("plan", "ipus") or v != getattr(usual, k)}
 
 
 class Trials:

@@ -39,17 +39,17 @@ def compared_arrays(
     program: Program, ours: StepValues, theirs: StepValues, truth: Sampled[StepValues] | None
 ) -> Iterator[Compared]:
     """Yield every array that a run of a program leaves: state, results, what went out."""
-    seen = seen_by_users(program)
-    for state in seen.state:
+    user_view = seen_by_users(program)
+    for state in user_view.state:
         n = state.parameter
         known = _known(truth, lambda values, n=n: values.state.get(n))  # type: ignore[misc]
         name = f"state {state.name}"
         yield Compared(name, state.element_type, ours.state[n], theirs.state.get(n), known)
-    for port in seen.results:
+    for port in user_view.results:
         n = number_of(port)
         known = _known(truth, lambda values, n=n: values.results.get(n))  # type: ignore[misc]
         yield Compared(f"out_{n}", port.element_type, ours.results[n], theirs.results.get(n), known)
-    for queue in seen.queues:
+    for queue in user_view.queues:
         for k, port in enumerate(() if queue.to_device else queue.streams):
             key = queue.name, k
             if key in ours.outfed or key in theirs.outfed:
@@ -88,9 +88,11 @@ def judged(arrays: Sequence[Compared]) -> list[NamedReport]:
     for number, array in enumerate(arrays):
         shape = ArrayShape(ELEMENT_TYPES[array.element_type], array.ours.shape)
         if array.theirs is None or array.theirs.shape != array.ours.shape:
-            other = "nothing" if array.theirs is None else f"an array of {list(array.theirs.shape)}"
-            said = f"the reference has {other}"
-            judgements.append(NamedReport(array.name, OutputReport(number, shape, False, said)))
+            reference_text = (
+                "nothing" if array.theirs is None else f"an array of {list(array.theirs.shape)}"
+            )
+            fault = f"the reference has {reference_text}"
+            judgements.append(NamedReport(array.name, OutputReport(number, shape, False, fault)))
             continue
         reports = compare_outputs(_module_of(shape), [array.ours], [array.theirs], array.truth)
         judgements += [NamedReport(array.name, report) for report in reports]
@@ -99,6 +101,6 @@ def judged(arrays: Sequence[Compared]) -> list[NamedReport]:
 
 def _module_of(shape: ArrayShape) -> Module:
     """Return a module whose result is one such array."""
-    given = Instruction("array", "parameter", shape, parameter_number=0)
+    parameter = Instruction("array", "parameter", shape, parameter_number=0)
     root = Instruction("results", "tuple", TupleShape((shape,)), (0,))
-    return Module("arrays", (Computation("entry", (given, root), 1),), 0)
+    return Module("arrays", (Computation("entry", (parameter, root), 1),), 0)

@@ -109,8 +109,8 @@ def _refuse_unknown(module: Module) -> None:
 
 
 def _no_reference(module: Module, why: str, hint: str) -> UnsupportedError:
-    said = f"there is no reference for the loop of {printable(module.name)!r}: {why}"
-    return UnsupportedError("E0466", said, hint=hint)
+    message = f"there is no reference for the loop of {printable(module.name)!r}: {why}"
+    return UnsupportedError("E0466", message, hint=hint)
 
 
 def _plain(request: PipelineRequest) -> PipelineRequest:
@@ -198,32 +198,37 @@ def _positions(entry: Computation, accumulation: Accumulation) -> list[int]:
     call = entry.position[accumulation.call]
     return [
         n
-        for n, taken in enumerate(entry.instructions)
-        if taken.opcode == "get-tuple-element"
-        and taken.operands == (call,)
-        and taken.attributes.integer("index") == accumulation.element
+        for n, instruction in enumerate(entry.instructions)
+        if instruction.opcode == "get-tuple-element"
+        and instruction.operands == (call,)
+        and instruction.attributes.integer("index") == accumulation.element
     ]
 
 
-def _with_results(module: Module, results: Sequence[int], given: Mapping[int, int]) -> Module:
+def _with_results(
+    module: Module, results: Sequence[int], number_by_position: Mapping[int, int]
+) -> Module:
     """Return a module whose result is those values of the entry, flat.
 
-    `given`: values that are parameters instead, by their numbers; of equal ones, the first is.
+    `number_by_position`: values that are parameters instead; of equal numbers, the first is.
     """
     entry = module.entry
     first: dict[int, int] = {}
-    for position, number in sorted(given.items()):
+    for position, number in sorted(number_by_position.items()):
         first.setdefault(number, position)
 
     def place(position: int) -> int:
-        return first[given[position]] if position in given else position
+        return first[number_by_position[position]] if position in number_by_position else position
 
     instructions: list[Instruction] = []
     for position, instruction in enumerate(entry.instructions):
         operands = tuple(map(place, instruction.operands))
-        if first.get(given.get(position, -1)) == position:
+        if first.get(number_by_position.get(position, -1)) == position:
             parameter = Instruction(
-                instruction.name, "parameter", instruction.shape, parameter_number=given[position]
+                instruction.name,
+                "parameter",
+                instruction.shape,
+                parameter_number=number_by_position[position],
             )
             instructions.append(parameter)
         else:

@@ -12,10 +12,7 @@ from hloipu.check.singles import Answer, Single, alone, answers, together
 from hloipu_compiler.interpret.agreement import Budget, Verdict, compare_values
 from hloipu_compiler.interpret.budgets import budget_of
 from hloipu_compiler.interpret.evaluator import Evaluator, bytes_of
-from hloipu_compiler.interpret.participants import (
-    evaluate_everywhere,
-    meeting_computations,
-)
+from hloipu_compiler.interpret.participants import evaluate_everywhere, meeting_computations
 from hloipu_compiler.interpret.planning.plan import Array
 from hloipu_compiler.interpret.planning.regions import monoid_of
 from hloipu_compiler.interpret.planning.site import array_leaves
@@ -73,10 +70,7 @@ class Tally:
 
 
 def first_divergence(
-    module: Module,
-    arguments: Sequence[Array],
-    reference: Reference,
-    tally: Tally | None = None,
+    module: Module, arguments: Sequence[Array], reference: Reference, tally: Tally | None = None
 ) -> Divergence | None:
     """Run each op of the entry alone on our operands' values, ours against the reference.
 
@@ -86,13 +80,15 @@ def first_divergence(
     """
     _check_room(module)
     tally = tally or Tally()
-    seen: dict[int, Sequence[Array]] = {}
+    leaves_by_instruction: dict[int, Sequence[Array]] = {}
     evaluate_everywhere(
         module,
         *nested(module, arguments),
-        watch=lambda instruction, leaves: seen.update({id(instruction): list(leaves)}),
+        watch=lambda instruction, leaves: leaves_by_instruction.update(
+            {id(instruction): list(leaves)}
+        ),
     )
-    search = _Search(module, seen, meeting_computations(module), reference, tally)
+    search = _Search(module, leaves_by_instruction, meeting_computations(module), reference, tally)
     return search.in_computation(module.entry, arguments)
 
 
@@ -145,13 +141,13 @@ class _Search:
             both = [_Both(single, answer) for single, answer in batch if _is_known(answer)]
             self.tally.passed_over["the reference refuses"] += len(batch) - len(both)
             truths = _truths(both, self.reference)
-            for each, truth in zip(both, truths, strict=True):
-                divergence = self._diverges(computation, each, truth)
+            for answered, truth in zip(both, truths, strict=True):
+                divergence = self._diverges(computation, answered, truth)
                 self.tally.judged += 1
                 if divergence is not None and divergence.reference_is_off:
                     suspect = suspect or divergence
                 elif divergence is not None:
-                    return self._inside(each.single) or divergence
+                    return self._inside(answered.single) or divergence
             self.tally.told(self.tally.judged, self.tally.begun)
         return suspect
 
@@ -218,12 +214,7 @@ class _Search:
         return None
 
     def _is_right(
-        self,
-        single: Single,
-        number: int,
-        ours: Array,
-        budget: Budget,
-        magnitudes: Array | None,
+        self, single: Single, number: int, ours: Array, budget: Budget, magnitudes: Array | None
     ) -> bool:
         """Whether our value keeps its budget against the reference's own in f64."""
         shape = array_leaves(single.module.entry.program_shape.result)[number]
@@ -251,7 +242,9 @@ class _Search:
 
 
 def _values(
-    entry: Computation, arguments: Sequence[Array], seen: Mapping[int, Sequence[Array]]
+    entry: Computation,
+    arguments: Sequence[Array],
+    leaves_by_instruction: Mapping[int, Sequence[Array]],
 ) -> dict[int, list[Array]]:
     """Return the leaves of every instruction of a computation, in user dtypes."""
     values: dict[int, list[Array]] = {}
@@ -265,10 +258,10 @@ def _values(
         if instruction.opcode == "parameter":
             first = offsets[position]
             values[position] = list(arguments[first : first + len(types)])
-        elif id(instruction) in seen:
+        elif id(instruction) in leaves_by_instruction:
             values[position] = [
                 from_storage(v, t) if t != "token" else v
-                for v, t in zip(seen[id(instruction)], types, strict=True)
+                for v, t in zip(leaves_by_instruction[id(instruction)], types, strict=True)
             ]
         elif instruction.opcode in (
             "tuple",
@@ -323,18 +316,18 @@ def _is_known(answer: Answer) -> TypeGuard[list[Array]]:
 
 def _truths(batch: Sequence[_Both], reference: Reference) -> Iterator[Sequence[Array] | None]:
     """Yield each op's result in f64 where it is judged as whole modules are, else None."""
-    wanted = [each.single for each in batch if each.needs_truth]
+    wanted = [answered.single for answered in batch if answered.needs_truth]
     truth = truth_of(reference, *together(wanted)) if len(wanted) > 1 else None
     first = 0
-    for each in batch:
-        if not each.needs_truth:
+    for answered in batch:
+        if not answered.needs_truth:
             yield None
         elif truth is not None:
-            count = len(each.ours)
+            count = len(answered.ours)
             yield truth.part(first, count)
             first += count
         else:
-            yield truth_of(reference, each.single.module, each.single.leaves)
+            yield truth_of(reference, answered.single.module, answered.single.leaves)
 
 
 def _same_bits(a: Array, b: Array) -> bool:

@@ -149,8 +149,8 @@ def truth_of(reference: Reference, module: Module, arguments: Sequence[Array]) -
         return [answer for answer in answers if not isinstance(answer, str)]
 
     leaves = array_leaves(module.entry.program_shape.result)
-    each = sum(8 * leaf.element_count for leaf in leaves if leaf.element_type.is_array)
-    count = min(SAMPLES, max(2, SAMPLE_BYTES // max(1, each)))
+    sample_bytes = sum(8 * leaf.element_count for leaf in leaves if leaf.element_type.is_array)
+    count = min(SAMPLES, max(2, SAMPLE_BYTES // max(1, sample_bytes)))
     drawn = draw(range(count + 1))
     return Truth(drawn[0], drawn[1:], draw) if len(drawn) == count + 1 else None
 

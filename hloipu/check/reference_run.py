@@ -32,11 +32,14 @@ def values_of_reference(
     updates: int,
     reference: Reference,
     *,
-    told: Callable[[int, int], None] = lambda _done, _all: None,
+    report_progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> StepValues | str:
-    """Return what so many steps give, or why the reference cannot tell; `told` of each update."""
+    """Return what so many steps give, or why the reference cannot tell.
+
+    `report_progress` is called after each update.
+    """
     try:
-        return _Run(step, begun, elements, _asking(reference)).values(updates, told)
+        return _Run(step, begun, elements, _asking(reference)).values(updates, report_progress)
     except _UnknownError as error:
         return str(error)
 
@@ -100,11 +103,11 @@ class _Run:
         self.given: dict[int, list[list[Array]]] = {}
         """By result, each time that it is given: the arrays of all replicas."""
 
-    def values(self, updates: int, told: Callable[[int, int], None]) -> StepValues:
+    def values(self, updates: int, report_progress: Callable[[int, int], None]) -> StepValues:
         """Do so many updates; return what they give."""
         for number in range(updates):
             self._one_update(number)
-            told(number + 1, updates)
+            report_progress(number + 1, updates)
         wrapping = self.step.wrapping
         results = {n: self.given[n][-1][0] for n in wrapping.results if updates}
         outfed: dict[tuple[str, int], Array] = {}
@@ -197,7 +200,7 @@ class _Run:
 
     def _give(self, results: Sequence[Numbered], numbers: Sequence[int]) -> None:
         for n in numbers:
-            self.given.setdefault(n, []).append([each[n] for each in results])
+            self.given.setdefault(n, []).append([result[n] for result in results])
 
     # --- gradients --------------------------------------------------------------------------------
 
@@ -227,8 +230,8 @@ class _Run:
         mean = []
         for column, own_type in zip(zip(*totals, strict=True), types, strict=True):
             total = column[0]
-            for each in column[1:]:
-                total = total + each
+            for contribution in column[1:]:
+                total = total + contribution
             if len(column) > 1:
                 total = total * total.dtype.type(1 / len(column))
             mean.append(np.asarray(total).astype(own_type))
@@ -248,8 +251,8 @@ class _Run:
             )
         if outfeed.reduction:
             return [_reduced(column, outfeed.reduction, runs) for column in columns]
-        kept = [_kept(column, outfeed.mode) for column in columns]
-        return [np.stack([_row(arrays) for arrays in column]) for column in kept if column]
+        kept_columns = [_kept(column, outfeed.mode) for column in columns]
+        return [np.stack([_row(arrays) for arrays in column]) for column in kept_columns if column]
 
 
 def _row(arrays: Sequence[Array]) -> Array:
@@ -272,15 +275,15 @@ def _kept(column: list[list[Array]], mode: str) -> list[list[Array]]:
 
 def _reduced(column: Sequence[Sequence[Array]], reduction: str, runs: int) -> Array:
     """Return the sum or mean of each run of the program, in the type that the device adds up in."""
-    each = len(column) // runs
+    rows_per_run = len(column) // runs
     reduced = []
     for run in range(runs):
-        rows = [_row(arrays) for arrays in column[run * each : (run + 1) * each]]
+        rows = [_row(arrays) for arrays in column[run * rows_per_run : (run + 1) * rows_per_run]]
         kind = _sum_dtype(rows[0], reduction)
         total = np.zeros(rows[0].shape, kind)
         for row in rows:
             total = total + row.astype(kind)
-        reduced.append(total / kind.type(each) if reduction == "mean" else total)
+        reduced.append(total / kind.type(rows_per_run) if reduction == "mean" else total)
     return np.stack(reduced)
 
 

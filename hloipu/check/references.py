@@ -72,19 +72,21 @@ class Against:
         What the hint names was tried before, so that it is no idle advice.
         """
         known = "give known results: --against FILE.npz, which holds out_0, out_1, …"
-        other = XLA_CPU if self.name == EVALUATOR_F64 else EVALUATOR_F64
-        if _computes(other, module, leaves):
-            known = f"compare with --against {other}, or {known}"
-        said = printable(" ".join(words.split())[:_WORDS])
+        other_reference = XLA_CPU if self.name == EVALUATOR_F64 else EVALUATOR_F64
+        if _computes(other_reference, module, leaves):
+            known = f"compare with --against {other_reference}, or {known}"
+        words_shown = printable(" ".join(words.split())[:_WORDS])
         return UnsupportedError(
-            "E0461", f"{self.name} could not compute {printable(module.name)!r}: {said}", hint=known
+            "E0461",
+            f"{self.name} could not compute {printable(module.name)!r}: {words_shown}",
+            hint=known,
         )
 
 
 def _computes(name: str, module: Module, leaves: Sequence[Array]) -> bool:
-    with Against(name) as other:
+    with Against(name) as reference:
         try:
-            return not isinstance(other([(module, leaves)])[0], str)
+            return not isinstance(reference([(module, leaves)])[0], str)
         except HloipuError as error:
             if isinstance(error, TimeUpError):
                 raise
@@ -111,15 +113,15 @@ def load_outputs(path: str, module: Module) -> list[Array]:
     """Read a reference result from an .npz file; UsageError where it is not one of this module."""
     leaves = array_leaves(module.entry.program_shape.result)
     outputs = []
-    with stored_arrays(path) as given:
+    with stored_arrays(path) as stored:
         for number, leaf in enumerate(leaves):
-            if f"out_{number}" not in given.names:
+            if f"out_{number}" not in stored.names:
                 raise UsageError(
                     "E3107",
                     f"{path}: no array out_{number}, the module makes {len(leaves)}",
                     hint="hloipu eval -o writes such a file",
                 )
-            array = given.leaf(f"out_{number}", leaf, f"{path}: out_{number}", "E3109")
+            array = stored.leaf(f"out_{number}", leaf, f"{path}: out_{number}", "E3109")
             if array.shape != leaf.dimensions or array.dtype != user_dtype(leaf.element_type.name):
                 raise UsageError(
                     "E3109",

@@ -148,14 +148,14 @@ def _parameter(instructions: list[Instruction], shape: Shape, name: str) -> int:
 
 def _needed(module: Module, instruction: Instruction) -> Iterator[Computation]:
     """Yield the computations that an instruction calls, callees first, each once."""
-    seen: dict[str, Computation] = {}
+    callees: dict[str, Computation] = {}
 
     def visit(names: Sequence[Any]) -> None:
         for name in names:
-            if name not in seen:
+            if name not in callees:
                 callee = module.computation[name]
                 visit([n for y in callee.instructions for n in y.attributes.called])
-                seen[name] = callee
+                callees[name] = callee
 
     visit(instruction.attributes.called)
-    yield from seen.values()
+    yield from callees.values()

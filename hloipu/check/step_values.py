@@ -67,8 +67,8 @@ def values_of_program(
     `arrays`: state and constants by parameter. Raises what sessions raise, UnsupportedError E0466
     for state of random ops, which no reference has.
     """
-    seen = seen_by_users(program.program)
-    for port in seen.state:
+    user_view = seen_by_users(program.program)
+    for port in user_view.state:
         if port.parameter < 0:
             raise UnsupportedError(
                 "E0466",
@@ -78,7 +78,7 @@ def values_of_program(
             )
     constants = {n: arrays[n] for n in constant_numbers(program.program)}
     with program.session(
-        state={port.name: arrays[port.parameter] for port in seen.state} or None,
+        state={port.name: arrays[port.parameter] for port in user_view.state} or None,
         constants=constants,
         infeeds={name: iter(rows) for name, rows in elements.items()},
         mode=running.mode,
@@ -86,14 +86,14 @@ def values_of_program(
         timeout=running.timeout,
     ) as session:
         keys = set(program.program.keys)
-        own = [
+        constants_by_replica = [
             {
                 n: folded(np.asarray(array), r) if n in keys else array
                 for n, array in constants.items()
             }
             for r in range(program.program.replicas)
         ]
-        begun = Begun(_states(session), own)
+        begun = Begun(_states(session), constants_by_replica)
         outputs = session.run(steps).outputs
         return begun, _values(session, outputs)
 
@@ -108,15 +108,17 @@ def _states(session: Session) -> list[Numbered]:
 
 
 def _values(session: Session, outputs: Sequence[Any]) -> StepValues:
-    seen = seen_by_users(session.program)
+    user_view = seen_by_users(session.program)
     outfed: dict[tuple[str, int], Array] = {}
-    for queue in seen.queues:
+    for queue in user_view.queues:
         if queue.to_device:
             continue
         rows = [arrived.element for arrived in session.arrived(queue.name)]
         columns = zip(*(row if isinstance(row, tuple) else (row,) for row in rows), strict=True)
         outfed |= {(queue.name, k): np.stack(column) for k, column in enumerate(columns)}
-    results = {number_of(port): array for port, array in zip(seen.results, outputs, strict=True)}
+    results = {
+        number_of(port): array for port, array in zip(user_view.results, outputs, strict=True)
+    }
     return StepValues(joined(_states(session)), results, outfed)
 
 
@@ -124,4 +126,4 @@ def joined(replicas: Sequence[Numbered]) -> Numbered:
     """Return arrays with the replicas as their first axis, where there are several."""
     if len(replicas) == 1:
         return replicas[0]
-    return {n: np.stack([each[n] for each in replicas]) for n in replicas[0]}
+    return {n: np.stack([replica[n] for replica in replicas]) for n in replicas[0]}

@@ -51,10 +51,7 @@ class Tiles:
         program = self.program.program
         if not program.is_resident:
             return self.program.run(
-                *arguments,
-                mode=self.mode,
-                poison=self.poison,
-                max_iterations=self.max_iterations,
+                *arguments, mode=self.mode, poison=self.poison, max_iterations=self.max_iterations
             ).outputs
         if program.state:
             raise UsageError(
@@ -97,9 +94,9 @@ class Tiles:
             ours, theirs = (
                 from_storage(v, kind) for v in (value_on_tiles[id(instruction)], evaluated[0])
             )
-            agrees, said = judge_leaf(instruction.shape, ours, theirs, None)
+            agrees, verdict = judge_leaf(instruction.shape, ours, theirs, None)
             if not agrees:
-                candidates.append(OffOnTiles(instruction, said))
+                candidates.append(OffOnTiles(instruction, verdict))
 
         evaluate_everywhere(flat, *nested(flat, leaves), limits=limits, watch=compare)
         return candidates[0] if candidates else None

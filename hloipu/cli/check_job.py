@@ -168,10 +168,10 @@ def tally_text(tally: Tally, against: str) -> str:
 
 def next_steps(against: str) -> str:
     """Return what to do where results differ and no op does."""
-    other = "" if against == EVALUATOR_F64 else "--against evaluator-f64 compares with f64 alone; "
+    by_f64 = "" if against == EVALUATOR_F64 else "--against evaluator-f64 compares with f64 alone; "
     return (
         "rounding may add up, or these arguments be ill-conditioned: "
-        f"{other}--random SEED draws others, --inputs takes real ones; hloipu reduce FILE --test "
+        f"{by_f64}--random SEED draws others, --inputs takes real ones; hloipu reduce FILE --test "
         "'sh -c \"hloipu check {} OPTIONS; test $? = 6\"' cuts the module down, with the OPTIONS "
         "of this command"
     )

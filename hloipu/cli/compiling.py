@@ -12,13 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hloipu.api import (
-    Settled,
-    as_asked,
-    compile_cached,
-    module_attributes,
-    settled_options,
-)
+from hloipu.api import Settled, as_asked, compile_cached, module_attributes, settled_options
 from hloipu.cli.inputs import OUTPUT_FILE, read_input
 from hloipu.cli.options import Asked, config_text, option_group
 from hloipu.cli.saying import say, say_error
@@ -119,11 +113,11 @@ def read_verified(file: str, limits: Limits, phases: Phases, asked: Asked) -> tu
         module = parse(source, limits=limits)
     with phases("verify"):
         verify(module)
-        given = {**asked.given, "opaque": asked.opaque}
-        module, lines = plain_step(module, given, asked.config)
+        stated_options = {**asked.given, "opaque": asked.opaque}
+        module, lines = plain_step(module, stated_options, asked.config)
     for line in lines:
         say(line, err=True)
-    return module, key_text(module, source.text, given, asked.config)
+    return module, key_text(module, source.text, stated_options, asked.config)
 
 
 def settled_for(asked: Asked, module: Module, text: str) -> Settled:
@@ -180,12 +174,12 @@ def loaded(file: str, asked: Asked, phases: Phases) -> tuple[CompiledProgram, Op
     with phases("load"):
         program = load(file)
     resolved = asked.resolved()
-    kept = {
+    settings_kept = {
         name: getattr(program, name)
         for name in ("code_memory", "over_memory")
         if resolved.origins[name] is DEFAULT
     }
-    options = replace(resolved.options, **kept)
+    options = replace(resolved.options, **settings_kept)
     return as_asked(program, options), options
 
 

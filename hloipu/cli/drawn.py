@@ -98,8 +98,8 @@ def _coloured(text: "Text", line: str) -> "Text":
     row = re.match(r"IPU \d+ (\w+)\s", line)
     if row is not None:
         style = "yellow" if row[1].startswith("B") else "blue"
-        for each in re.finditer(r"(?<= )\d+(?=\s|$)", line[row.end() :]):
-            text.stylize(style, row.end() + each.start(), row.end() + each.end())
+        for number in re.finditer(r"(?<= )\d+(?=\s|$)", line[row.end() :]):
+            text.stylize(style, row.end() + number.start(), row.end() + number.end())
     return text
 
 
@@ -146,9 +146,9 @@ class _Drawing:
         entries: Sequence[int] = self.timeline["blocks"][number]["entries"]
         lengths = [self.lengths.length_of(entry) for entry in entries]
         dearest = sorted(range(len(entries)), key=lambda n: -lengths[n])[: self.most]
-        kept, left = frozenset(dearest), []
+        shown_places, left = frozenset(dearest), []
         for place, entry in enumerate(entries):
-            if place not in kept:
+            if place not in shown_places:
                 left.append(lengths[place])
                 continue
             self._left_out(node, left, number)

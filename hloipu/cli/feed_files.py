@@ -16,25 +16,25 @@ from hloipu_runtime.streams.files import ArrayFile, Stored, array_file
 from hloipu_runtime.streams.source import Source
 
 
-def source_of(queue: Queue, given: str) -> Source:
+def source_of(queue: Queue, file_and_arrays: str) -> Source:
     """Return a queue's source; rows are put together to batches where elements are batches.
 
-    `given` is a file, or FILE:ARRAY,… for some of its arrays in that order. Without that, arrays
-    are taken by name: `in_N`, those of the queue's streams, or those of the parameters. Where a
+    `file_and_arrays` is FILE, or FILE:ARRAY,… for some of its arrays in that order. Else arrays are
+    taken by name: `in_N`, those of the queue's streams, or those of the parameters. Where a
     file has none of these, all its arrays are taken, and the queue tells them by type and shape.
     Raises StreamError E2032 where the file cannot be read or an array is not in it, E2031 where
     rows are not equally many, E2023 where arrays are not those of the queue.
     """
-    path, mark, chosen = given.rpartition(":")
+    path, mark, chosen = file_and_arrays.rpartition(":")
     names: tuple[str, ...] = ()
-    if mark and chosen and not Path(given).exists() and Path(path).exists():
-        given, names = path, tuple(chosen.split(","))
+    if mark and chosen and not Path(file_and_arrays).exists() and Path(path).exists():
+        file_and_arrays, names = path, tuple(chosen.split(","))
     spec = spec_of_queue(queue)
-    with array_file(given) as file:
+    with array_file(file_and_arrays) as file:
         names = names or _named_for(queue, file)
         if frozenset(names) <= frozenset(file.names):  # any other is refused by name
             _require_rows(file, queue.name, names, spec)
-    return batched(from_file(given, names), spec)
+    return batched(from_file(file_and_arrays, names), spec)
 
 
 def _named_for(queue: Queue, file: ArrayFile) -> tuple[str, ...]:
@@ -63,10 +63,10 @@ def _require_rows(file: ArrayFile, queue: str, names: tuple[str, ...], spec: Ele
     """Raise StreamError E2023 where headers say that rows of a file are not such elements."""
     stored = {name: file.stored(name) for name in names or file.names}
     if not _fits(list(stored.values()), spec, in_order=bool(names)):
-        given = ", ".join(
+        stored_text = ", ".join(
             f"{name} {array.dtype}{list(array.shape)}".strip() for name, array in stored.items()
         )
-        raise _not_the_feed(queue, ", ".join(_wanted(spec)), given)
+        raise _not_the_feed(queue, ", ".join(_wanted(spec)), stored_text)
 
 
 def _wanted(spec: ElementSpec) -> Iterator[str]:

@@ -29,7 +29,7 @@ def limit_option(command: F) -> F:
     """Add --limit NAME=N, which hands the command a `limits`."""
     return click.option(
         "--limit", "limits", multiple=True, metavar="NAME=N",
-        callback=lambda _context, _option, given: with_limits(given, DEFAULT_LIMITS)[0],
+        callback=lambda _context, _option, texts: with_limits(texts, DEFAULT_LIMITS)[0],
         help=f"Raise or lower a limit on the text: {limit_names(DEFAULT_LIMITS)}.",
     )(command)  # fmt: skip
 
@@ -44,14 +44,14 @@ def limit_names(*records: Any) -> str:
     )
 
 
-def with_limits(given: Sequence[str], *records: Any) -> list[Any]:
+def with_limits(texts: Sequence[str], *records: Any) -> list[Any]:
     """Return records of limits with the `NAME=N` of the command line put in.
 
     Raises UsageError where no record has the name, or what follows is no number.
     """
     changed = list(records)
     homes = {field.name: i for i, record in enumerate(records) for field in fields(record)}
-    for text in given:
+    for text in texts:
         name, _, number = text.partition("=")
         if name not in homes:
             raise UsageError(

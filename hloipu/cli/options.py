@@ -80,14 +80,14 @@ def option_group(command: str) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         @functools.wraps(function)
         def called(*arguments: Any, **keywords: Any) -> Any:
-            given = {
+            option_values = {
                 key.removeprefix(_PREFIX): keywords.pop(key)
                 for key in list(keywords)
                 if key.startswith(_PREFIX)
             }
             asked = Asked(
                 command,
-                {name: value for name, value in given.items() if value is not None},
+                {name: value for name, value in option_values.items() if value is not None},
                 keywords.pop("config"),
                 keywords.pop("print_config"),
             )
@@ -152,7 +152,9 @@ class TableOption(click.Option):
             raise wrong_value(self.row.name, kind.expected, value[values.index(None)], place=flag)
         if not kind.repeatable:
             return values[0]
-        parts = [part for some in values if isinstance(some, tuple) for part in some]
+        parts = [
+            part for read_value in values if isinstance(read_value, tuple) for part in read_value
+        ]
         joined = kind.check(parts)
         if joined is None:
             raise fault("E3012", f"{flag} says one thing twice", hint="leave one of them out")
@@ -166,7 +168,7 @@ class GroupedCommand(click.Command):
         """Write the options under the headings of `GROUPS`."""
         from hloipu.options.groups import GROUPS, group_of  # no run needs it
 
-        others: list[tuple[str, str]] = []
+        other_options: list[tuple[str, str]] = []
         rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in GROUPS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
@@ -174,8 +176,8 @@ class GroupedCommand(click.Command):
                 continue
             name = (parameter.name or "").removeprefix("option_")
             is_of_table = isinstance(parameter, TableOption)
-            (rows[group_of(name)] if is_of_table else others).append(record)
-        for heading, records in {"Options": others, **rows}.items():
+            (rows[group_of(name)] if is_of_table else other_options).append(record)
+        for heading, records in {"Options": other_options, **rows}.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)

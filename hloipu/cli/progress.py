@@ -13,8 +13,10 @@ def turns_told(mode: str, program: CompiledProgram) -> Progress | None:
     if not is_heard():
         return None
     cycles, total = program.estimate().total_cycles, steps_of(program)
-    what = f"{mode}: steps and turns of loops" + ("" if cycles is None else f" ({cycles:,} cycles)")
-    return lambda done: telling(what, done, total or 0)
+    activity = f"{mode}: steps and turns of loops" + (
+        "" if cycles is None else f" ({cycles:,} cycles)"
+    )
+    return lambda done: telling(activity, done, total or 0)
 
 
 def steps_of(program: CompiledProgram) -> int | None:
@@ -33,8 +35,8 @@ class Working:
         """What is being done, or was when it was stopped."""
 
     @contextmanager
-    def __call__(self, what: str) -> Iterator[None]:
+    def __call__(self, activity: str) -> Iterator[None]:
         """Tell that so much is being done, until the end of the block."""
-        self.what = what
-        with doing(what):
+        self.what = activity
+        with doing(activity):
             yield

@@ -62,7 +62,7 @@ def styled(text: str) -> str:
     for line in text.split("\n"):
         before, mark, after = line.partition("error[")
         if mark:
-            code, bracket, rest = after.partition("]")
-            line = before + click.style(f"error[{code}{bracket}", fg="red", bold=True) + rest
+            code, bracket, message = after.partition("]")
+            line = before + click.style(f"error[{code}{bracket}", fg="red", bold=True) + message
         lines.append(line)
     return "\n".join(lines)

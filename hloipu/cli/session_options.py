@@ -117,20 +117,20 @@ def feeding_options(command: F) -> F:
 
 def _with(command: F, names: Sequence[str]) -> F:
     def called(*arguments: Any, **keywords: Any) -> Any:
-        given = {name: keywords.pop(name) for name in names}
+        option_values = {name: keywords.pop(name) for name in names}
         session = SessionOptions(
-            infeeds=_pairs("--infeed", given["infeed"]),
-            outfeeds=_pairs("--outfeed-to", given.get("outfeed_to", ())),
-            steps=given["steps"],
-            repeats=given["repeat"],
-            checkpoint=given.get("checkpoint"),
-            every=given.get("every"),
-            resumes=given.get("resume", False),
-            timeout=given["timeout"],
-            rates=_pairs("--producer-rate", given.get("producer_rate", ()), "RATE"),
-            inputs=_pairs("--input", given.get("input", ()), "X"),
-            scheduler=given.get("scheduler"),
-            processes=given.get("processes"),
+            infeeds=_pairs("--infeed", option_values["infeed"]),
+            outfeeds=_pairs("--outfeed-to", option_values.get("outfeed_to", ())),
+            steps=option_values["steps"],
+            repeats=option_values["repeat"],
+            checkpoint=option_values.get("checkpoint"),
+            every=option_values.get("every"),
+            resumes=option_values.get("resume", False),
+            timeout=option_values["timeout"],
+            rates=_pairs("--producer-rate", option_values.get("producer_rate", ()), "RATE"),
+            inputs=_pairs("--input", option_values.get("input", ()), "X"),
+            scheduler=option_values.get("scheduler"),
+            processes=option_values.get("processes"),
         )
         return command(*arguments, session=session, **keywords)
 
@@ -143,9 +143,9 @@ def _with(command: F, names: Sequence[str]) -> F:
     return decorated  # type: ignore[no-any-return]
 
 
-def _pairs(flag: str, given: Sequence[str], value_name: str = "FILE") -> dict[str, str]:
+def _pairs(flag: str, texts: Sequence[str], value_name: str = "FILE") -> dict[str, str]:
     value_by_name: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, mark, value = text.partition("=")
         if not (name and mark and value):
             raise UsageError("E3011", f"{flag} {text!r}: expected is NAME={value_name}")

@@ -60,8 +60,8 @@ def _counts(rows: Rows) -> str:
         parts.append(f"{len(rows) - len(done)} to come")
     # The first row of each error says what it is about.
     first = {row.code: row for row in reversed(done) if row.code}
-    told = [f"{code}, first in row {row.number}: {row.message}" for code, row in first.items()]
-    return "\n".join((", ".join(parts), *sorted(told)))
+    failures = [f"{code}, first in row {row.number}: {row.message}" for code, row in first.items()]
+    return "\n".join((", ".join(parts), *sorted(failures)))
 
 
 def _table(axes: Sequence[str], rows: Sequence[Row]) -> str:

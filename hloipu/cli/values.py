@@ -46,9 +46,9 @@ class ValueLimits:
 
 
 def _limits(
-    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
+    _context: click.Context, _option: click.Parameter, texts: tuple[str, ...]
 ) -> ValueLimits:
-    return ValueLimits(*with_limits(given, DEFAULT_LIMITS, EvaluationLimits()))
+    return ValueLimits(*with_limits(texts, DEFAULT_LIMITS, EvaluationLimits()))
 
 
 def given_arguments(

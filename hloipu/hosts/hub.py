@@ -11,16 +11,7 @@ from itertools import count
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any
 
-from hloipu.hosts.messages import (
-    Answer,
-    Call,
-    Failure,
-    Line,
-    Met,
-    Stop,
-    dumped,
-    error_of,
-)
+from hloipu.hosts.messages import Answer, Call, Failure, Line, Met, Stop, dumped, error_of
 from hloipu.hosts.parcels import Parcel
 from hloipu_runtime.errors import HloipuError, HostError
 
@@ -51,10 +42,15 @@ class Hub:
     """
 
     def __init__(
-        self, hosts: int, participants: int, timeout: float, address: str, what: str = "host"
+        self,
+        hosts: int,
+        participants: int,
+        timeout: float,
+        address: str,
+        process_noun: str = "host",
     ) -> None:
-        """Listen at an address; `what`: what messages call a process, of one host or of none."""
-        self._what = what
+        """Listen at an address; messages call a process `process_noun`, of one host or of none."""
+        self._what = process_noun
         self.hosts = hosts
         self.key: bytes = secrets.token_bytes(32)
         self.steps: int = 0
@@ -123,7 +119,7 @@ class Hub:
         not answer, in time, E2081 where its process ended.
         """
         number = next(self._numbers)
-        calls = {host: Call(number, method, given) for host, given in keywords.items()}
+        calls = {host: Call(number, method, arguments) for host, arguments in keywords.items()}
         return self._ask(number, {host: dumped(call) for host, call in calls.items()})
 
     def close(self) -> None:
@@ -282,9 +278,11 @@ class Hub:
             if table.parcels.keys() != self._hosts_of(met.group):
                 return
             del self._tables[key]
-        for other in table.parcels:
-            brought = [x for whose, own in table.parcels.items() if whose != other for x in own]
-            self._lines[other].send(Met(met.name, met.group, tuple(brought)))
+        for receiver in table.parcels:
+            brought = [
+                x for whose, parcels in table.parcels.items() if whose != receiver for x in parcels
+            ]
+            self._lines[receiver].send(Met(met.name, met.group, tuple(brought)))
 
 
 def _limit_waits(connected: socket.socket, seconds: int) -> None:

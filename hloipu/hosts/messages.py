@@ -86,8 +86,11 @@ class Line:
 
         Closing alone does neither, as long as that thread waits.
         """
-        with suppress(OSError), socket.socket(fileno=os.dup(self._connection.fileno())) as one:
-            one.shutdown(socket.SHUT_RDWR)
+        with (
+            suppress(OSError),
+            socket.socket(fileno=os.dup(self._connection.fileno())) as duplicate,
+        ):
+            duplicate.shutdown(socket.SHUT_RDWR)
 
 
 def dumped(message: Any) -> bytes:

@@ -48,8 +48,8 @@ class FolderInMemory:
 
     def __init__(self) -> None:
         place = Path(_IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else gettempdir())
-        for other in place.glob(f"{_PREFIX}*"):
-            _remove_if_left(other)
+        for folder in place.glob(f"{_PREFIX}*"):
+            _remove_if_left(folder)
         self.path: str = mkdtemp(prefix=_PREFIX, dir=place)
         self._locked = os.open(self.path, os.O_RDONLY)
         fcntl.flock(self._locked, fcntl.LOCK_EX)

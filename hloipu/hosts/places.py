@@ -40,8 +40,8 @@ class ProcessesHere:
 
     address = "127.0.0.1"
 
-    def __init__(self, what: str = "host") -> None:
-        self._what = what
+    def __init__(self, process_noun: str = "host") -> None:
+        self._what = process_noun
         self._folder = FolderInMemory()
         self.folder: str = self._folder.path
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -89,13 +89,13 @@ class DaskPlaces:
 
     folder = ""
 
-    def __init__(self, scheduler: str, hosts: int, what: str) -> None:
+    def __init__(self, scheduler: str, hosts: int, process_noun: str) -> None:
         """Connect; UsageError E3192 without Dask, E3193 where nobody answers or workers lack."""
         if find_spec("distributed") is None:
             raise UsageError("E3192", "Dask is not installed", hint="pip install 'hloipu[sweep]'")
         from hloipu.sweeping.dask_workers import connected
 
-        self._what = what
+        self._what = process_noun
         self._client: Any = connected(scheduler)
         self._futures: list[Any] = []
         workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
@@ -104,7 +104,8 @@ class DaskPlaces:
             raise UsageError(
                 "E3193",
                 f"the cluster at {scheduler} has {len(workers)} workers where {hosts} are needed",
-                hint=f"start a worker for each {what}: dask worker tcp://HOST:8786 --nthreads 1",
+                hint=f"start a worker for each {process_noun}: "
+                "dask worker tcp://HOST:8786 --nthreads 1",
             )
         self._workers: list[str] = workers[:hosts]
         self.address: str = _seen_from(urlsplit(self._client.scheduler.address))
@@ -134,11 +135,15 @@ class DaskPlaces:
 
 def _seen_from(address: Any) -> str:
     """Return the address by which a machine reaches this one: that of the way to it."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.connect((address.hostname or "127.0.0.1", address.port or 1))  # sends nothing
-        return str(one.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address.hostname or "127.0.0.1", address.port or 1))  # sends nothing
+        return str(probe.getsockname()[0])
 
 
-def places_for(scheduler: str, hosts: int, what: str) -> Places:
-    """Return where processes run, that messages call `what`; raises what `DaskPlaces` raises."""
-    return ProcessesHere(what) if scheduler == HERE else DaskPlaces(scheduler, hosts, what)
+def places_for(scheduler: str, hosts: int, process_noun: str) -> Places:
+    """Return where processes run, named so by messages; raises what `DaskPlaces` raises."""
+    return (
+        ProcessesHere(process_noun)
+        if scheduler == HERE
+        else DaskPlaces(scheduler, hosts, process_noun)
+    )

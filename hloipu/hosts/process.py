@@ -43,9 +43,9 @@ class _Elsewhere:
 
         Raises HostError E2083 where another host failed meanwhile.
         """
-        each = len(self.numbers)
-        others = sorted({member // each for member in group} - {self._number})
-        self._line.send(Met(name, group, (self._packer.packed(operands, others),)))
+        members_per_host = len(self.numbers)
+        other_hosts = sorted({member // members_per_host for member in group} - {self._number})
+        self._line.send(Met(name, group, (self._packer.packed(operands, other_hosts),)))
         key = (name, group)
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or key in self._came)

@@ -27,8 +27,8 @@ from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 class _Own:
     """What one host has of its own."""
 
-    def __init__(self, given: Any) -> None:
-        self.given = given
+    def __init__(self, source: Any) -> None:
+        self.given = source
 
     def __call__(self, host: int) -> Any:
         return self.given
@@ -43,14 +43,14 @@ def open_session(
     infeeds: Mapping[str, Any] | None = None,
     outfeeds: Mapping[str, Any] | None = None,
     timeout: Positive = DEFAULT_TIMEOUT_SECONDS,
-    **given: Any,
+    **session_options: Any,
 ) -> "HostsSession":
     """Return a session whose participants are run by several processes, with the values of one.
 
     A process for each host of a program compiled with `hosts`; or of any other program so many
     `processes`, each of which has as many replicas, or as many partitions of one. `scheduler`:
     `local`, processes of this machine, or the address of a Dask scheduler that has a worker for
-    each. `given` and the others are those of `CompiledProgram.session`. `timeout`
+    each. `session_options` and the others are those of `CompiledProgram.session`. `timeout`
     is for an element of a feed; twice that hosts wait for each other. Values are those of one
     process, bit for bit, where all processors compute alike. Raises what sessions raise, UsageError
     E2075 for programs that cannot be run so, E2076 for what cannot be sent, E3192 and E3193 without
@@ -58,12 +58,12 @@ def open_session(
     """
     hosts = program.program.hosts
     count = _processes(program.program, processes)
-    odd = sorted({"device", "identical", "elsewhere"} & given.keys())
+    odd = sorted({"device", "identical", "elsewhere"} & session_options.keys())
     if odd:
         raise UsageError("E2075", f"{odd[0]!r} is for sessions in one process", hint="leave it out")
     by_process = [
         {
-            **given,
+            **session_options,
             "infeeds": _of(infeeds or {}, number, hosts),
             "outfeeds": _of(outfeeds or {}, number, hosts),
             "timeout": timeout,
@@ -106,8 +106,10 @@ def _of(queues: Mapping[str, Any], number: int, hosts: int) -> dict[str, Any]:
         alone = {k: x.of_one(k, 0, 1) if isinstance(x, PerHost) else x for k, x in queues.items()}
         return alone
     return {
-        name: PerHost(_Own(each.of_one(name, number, hosts))) if isinstance(each, PerHost) else each
-        for name, each in queues.items()
+        name: PerHost(_Own(queue.of_one(name, number, hosts)))
+        if isinstance(queue, PerHost)
+        else queue
+        for name, queue in queues.items()
     }
 
 
@@ -141,13 +143,13 @@ class HostsSession:
         is_divided = self._each % self.program.partitions > 0
         self._parted = bool(names_in_parts(self.program, is_divided=is_divided))
         """Whether arrays of the state are in parts, which several processes have."""
-        what = "host" if self.program.hosts else "process"
-        self.places: Places = places_for(scheduler, count, what)
+        process_noun = "host" if self.program.hosts else "process"
+        self.places: Places = places_for(scheduler, count, process_noun)
         with tempfile.TemporaryDirectory(prefix="hloipu-program-") as folder:
             path = Path(folder) / "program.ipux"
             program.save(path)
             raw = path.read_bytes()
-        self._hub = Hub(count, participants, timeout, self.places.address, what)
+        self._hub = Hub(count, participants, timeout, self.places.address, process_noun)
         try:
             shown = {"over_memory": program.over_memory, "live_bytes": program.live_bytes}
             messages = [
@@ -156,13 +158,13 @@ class HostsSession:
                         "hloipu": fingerprint(),
                         "program": raw,
                         "shown": shown,
-                        "given": given,
+                        "given": session_options,
                         "host": number if self.program.hosts else EVERY_HOST,
                         "numbers": range(number * self._each, (number + 1) * self._each),
                         "folder": self.places.folder,
                     }
                 )
-                for number, given in enumerate(by_process)
+                for number, session_options in enumerate(by_process)
             ]
             self.places.start(self._hub.address, self._hub.key, count)
             self._hub.connect(self.places.gone)

@@ -62,8 +62,8 @@ class LoweredFunction:
         )
 
     def _numbers_of_leaves(self, leaves: int) -> dict[int, int]:
-        kept = range(leaves) if self.kept is None else self.kept
-        return {leaf: number for number, leaf in enumerate(kept)}
+        parameter_leaves = range(leaves) if self.kept is None else self.kept
+        return {leaf: number for number, leaf in enumerate(parameter_leaves)}
 
     @property
     def state(self) -> dict[int, Any]:
@@ -97,11 +97,11 @@ class LoweredFunction:
         Raises UsageError E3175 for another structure, and for types and shapes without values.
         """
         wanted = jax.tree.structure((self.arguments, dict(self.keywords)))
-        given = jax.tree.structure((arguments, keywords))
-        if wanted != given:
+        actual = jax.tree.structure((arguments, keywords))
+        if wanted != actual:
             raise UsageError(
                 "E3175",
-                f"arguments are nested as {given}; the function was lowered for {wanted}",
+                f"arguments are nested as {actual}; the function was lowered for {wanted}",
                 hint="give arguments nested as in the call that lowered it",
             )
         if _has_shapes((arguments, keywords)):
@@ -168,8 +168,8 @@ class LoweredFunction:
 
         Raises UsageError E2063 for what no argument has.
         """
-        one = isinstance(selectors, int | str | range | slice)
-        wanted: Iterable[Any] = (selectors,) if one else selectors  # type: ignore[assignment]
+        is_single = isinstance(selectors, int | str | range | slice)
+        wanted: Iterable[Any] = (selectors,) if is_single else selectors  # type: ignore[assignment]
         selected: dict[int, None] = {}
         for selector in wanted:
             if isinstance(selector, str):
@@ -211,8 +211,8 @@ class LoweredFunction:
         everything = [n for numbers in self.parameters for n in numbers]
         if feed is None:
             state = {n for k in self.donated for n in self.parameters[k]}
-            rest = tuple(n for n in everything if n not in state and n not in roles)
-            feeds = {DATA: rest} if rest else {}
+            fed_parameters = tuple(n for n in everything if n not in state and n not in roles)
+            feeds = {DATA: fed_parameters} if fed_parameters else {}
         else:
             feeds = {name: self.numbers(selectors) for name, selectors in feed.items()}
             if not self.donated:
@@ -220,8 +220,12 @@ class LoweredFunction:
                 roles = {n: "const" for n in everything if n not in fed} | roles
         by_number = {str(n): kind for n, kind in roles.items()}
         wrapping = wrapping_of(self.module, WrappingRequest(1, by_number, feeds))
-        kept = {pair.result for pair in wrapping.state} if wrapping else set()
-        results = [array.number for array in result_arrays(self.module) if array.number not in kept]
+        state_results = {pair.result for pair in wrapping.state} if wrapping else set()
+        results = [
+            array.number
+            for array in result_arrays(self.module)
+            if array.number not in state_results
+        ]
         options: dict[str, Any] = {"feed": feeds, "outfeed": self._outfeeds(outfeed, results)}
         return options | ({"role": by_number} if by_number else {})
 
@@ -310,21 +314,25 @@ def _static_ones(function: Any, arguments: tuple[Any, ...]) -> bool:
 
 def _positions(function: Any, donate: Donated) -> tuple[int, ...]:
     """Return numbers of arguments, those that are named found in the function's signature."""
-    given = (donate,) if isinstance(donate, int | str) else tuple(donate)
-    if not any(isinstance(each, str) for each in given):
-        return tuple(each for each in given if isinstance(each, int))
+    selectors = (donate,) if isinstance(donate, int | str) else tuple(donate)
+    if not any(isinstance(selector, str) for selector in selectors):
+        return tuple(selector for selector in selectors if isinstance(selector, int))
     try:
         names = list(inspect.signature(function).parameters)
     except (TypeError, ValueError):
         names = []
-    unknown = [each for each in given if isinstance(each, str) and each not in names]
+    unknown = [
+        selector for selector in selectors if isinstance(selector, str) and selector not in names
+    ]
     if unknown:
         raise UsageError(
             "E2063",
             f"there is no argument {unknown[0]!r}",
             hint=f"the function takes {', '.join(names)}" if names else "name it by its number",
         )
-    return tuple(each if isinstance(each, int) else names.index(each) for each in given)
+    return tuple(
+        selector if isinstance(selector, int) else names.index(selector) for selector in selectors
+    )
 
 
 def hlo_text(lowered: Any) -> str:
@@ -344,12 +352,12 @@ def _of_lowered(lowered: Any) -> LoweredFunction:
     ]
     text = hlo_text(lowered)
     leaves = sum(map(len, flags))
-    donated = tuple(n for n, each in enumerate(flags) if each and all(each))
+    donated = tuple(n for n, leaf_flags in enumerate(flags) if leaf_flags and all(leaf_flags))
     step = LoweredFunction(text, shapes[0], donated, lowered.out_info, shapes[1])
-    kept = len(parameter_arrays(step.module))
-    if kept == leaves:
+    parameter_count = len(parameter_arrays(step.module))
+    if parameter_count == leaves:
         return step
-    return replace(step, kept=_kept_leaves(lowered, kept))
+    return replace(step, kept=_kept_leaves(lowered, parameter_count))
 
 
 def _kept_leaves(lowered: Any, count: int) -> tuple[int, ...]:
@@ -358,16 +366,16 @@ def _kept_leaves(lowered: Any, count: int) -> tuple[int, ...]:
     JAX has no public name for it. Raises UsageError E3176 where the private one has moved.
     """
     try:
-        kept = tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
+        leaf_numbers = tuple(sorted(lowered._lowering.compile_args["kept_var_idx"]))
     except (AttributeError, KeyError, TypeError):
-        kept = ()
-    if len(kept) != count:
+        leaf_numbers = ()
+    if len(leaf_numbers) != count:
         raise UsageError(
             "E3176",
             "the function has arguments that it does not use, and JAX left them out of its text",
             hint="give jax.jit keep_unused=True, or hloipu.jax the function itself",
         )
-    return kept
+    return leaf_numbers
 
 
 def _path(name: str) -> str:

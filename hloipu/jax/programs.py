@@ -49,12 +49,12 @@ class JaxProgram(Compiled):
         `CompiledProgram.session` for options and errors; `nested_state` has its state's form.
         """
         device = options.get("device")
-        there = device.numbers_there if isinstance(device, SharedLoad) else frozenset[int]()
+        on_device = device.numbers_there if isinstance(device, SharedLoad) else frozenset[int]()
         if self.lowered.has_state:
-            mine = {n: a for n, a in self.lowered.state.items() if n not in there}
+            mine = {n: a for n, a in self.lowered.state.items() if n not in on_device}
             options.setdefault("state", mine)
-        seen = seen_by_users(self.program.program)
-        loaded = {number_of(port) for port in seen.parameters[: seen.loaded]} - there
+        user_view = seen_by_users(self.program.program)
+        loaded = {number_of(port) for port in user_view.parameters[: user_view.loaded]} - on_device
         if loaded & self.lowered.values.keys():
             known = {n: a for n, a in self.lowered.values.items() if n in loaded}
             options.setdefault("constants", known)
@@ -123,8 +123,8 @@ def compile(
         cut = {**lowered.wrapping(feed, outfeed, role), "loop": loop}
     elif role:
         cut["role"] = {str(n): kind for key, kind in role.items() for n in lowered.numbers(key)}
-    given: dict[str, Any] = {**cut, **options}
-    return JaxProgram(lowered, compile_hlo(lowered.text, **given))
+    all_options: dict[str, Any] = {**cut, **options}
+    return JaxProgram(lowered, compile_hlo(lowered.text, **all_options))
 
 
 @checked
@@ -133,8 +133,8 @@ def estimate(function: Any, *arguments: Any, **options: Unpack[PlainOptions]) ->
 
     Nothing is computed, and what does not fit is estimated all the same. See `compile` for options.
     """
-    given: Any = {"over_memory": "allow", **options}
-    return compile(function, *arguments, **given).program.estimate()
+    all_options: Any = {"over_memory": "allow", **options}
+    return compile(function, *arguments, **all_options).program.estimate()
 
 
 class JaxFunction:
@@ -149,8 +149,8 @@ class JaxFunction:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         """Run once on nested arguments; return nested numpy arrays."""
         program = self.compiled(*arguments, **keywords)
-        given, named = self._without_static(arguments, keywords)
-        result = program.program.run(*program.lowered.flat(*given, **named))
+        traced, named = self._without_static(arguments, keywords)
+        result = program.program.run(*program.lowered.flat(*traced, **named))
         return program.lowered.nested_results(result.outputs)
 
     def compiled(self, *arguments: Any, **keywords: Any) -> JaxProgram:
@@ -220,11 +220,11 @@ def jit(
         arguments: tuple[Any, ...], keywords: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         labels = [*by_position, *([""] * len(arguments))]
-        given = [
+        traced = [
             argument
             for argument, name in zip(arguments, labels, strict=False)
             if name not in static
         ]
-        return given, {name: argument for name, argument in keywords.items() if name not in static}
+        return traced, {name: argument for name, argument in keywords.items() if name not in static}
 
     return JaxFunction(jitted, without_static, options)

@@ -20,11 +20,11 @@ Numbers = int | range | slice
 
 
 def selected_numbers(
-    given: Numbers | Sequence[Numbers], count: int, what: str = "argument"
+    selectors: Numbers | Sequence[Numbers], count: int, noun: str = "argument"
 ) -> tuple[int, ...]:
     """Return numbers of arguments or results, below 0 from the last; UsageError E2063: no such."""
     numbers: list[int] = []
-    for part in (given,) if isinstance(given, int | range | slice) else given:
+    for part in (selectors,) if isinstance(selectors, int | range | slice) else selectors:
         if isinstance(part, int):
             numbers.append(part)
         else:
@@ -33,8 +33,8 @@ def selected_numbers(
         if not -count <= number < count:
             raise UsageError(
                 "E2063",
-                f"there is no {what} {number}",
-                hint=f"the function has {count} {what}s, counted from 0",
+                f"there is no {noun} {number}",
+                hint=f"the function has {count} {noun}s, counted from 0",
             )
     return tuple(number % count for number in numbers)
 
@@ -80,9 +80,9 @@ class ResultPaths:
 
     def numbers(self, selectors: Any) -> tuple[int, ...]:
         """Return the results that numbers or paths name; UsageError E2063 for what is not there."""
-        one = isinstance(selectors, int | str | range | slice)
+        is_single = isinstance(selectors, int | str | range | slice)
         numbers: dict[int, None] = {}
-        for selector in (selectors,) if one else selectors:
+        for selector in (selectors,) if is_single else selectors:
             numbers |= dict.fromkeys(self._below(selector))
         return tuple(numbers)
 

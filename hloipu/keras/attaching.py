@@ -6,13 +6,7 @@ from typing import Any
 
 from hloipu.definitions import without_definitions
 from hloipu.jax import JaxProgram
-from hloipu.keras.functions import (
-    Executor,
-    Spent,
-    predict_function,
-    test_function,
-    train_function,
-)
+from hloipu.keras.functions import Executor, Spent, predict_function, test_function, train_function
 from hloipu.keras.stages import layers_of_stages
 from hloipu.options.resolve import resolve
 from hloipu_runtime.errors import UsageError

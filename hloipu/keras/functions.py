@@ -108,8 +108,8 @@ class Executor:
         variables = variables_of(self.model, kind.groups)
         groups = [
             SEEDS if variable.path.endswith(_SEED) else group
-            for group, each in zip(kind.groups, variables, strict=True)
-            for variable in each
+            for group, group_variables in zip(kind.groups, variables, strict=True)
+            for variable in group_variables
         ]
         # Shapes alone: a program must not hold on to weights.
         shapes = jax.tree.map(
@@ -126,16 +126,16 @@ class Executor:
             program = compile_jax(
                 step, shapes, batch, donate=0, loop=steps, role=kind.role, **kind.options
             )
-        taken = elements_per_step(program.program.program)[DATA]
-        if taken != kind.batches_per_step:
+        batches_taken = elements_per_step(program.program.program)[DATA]
+        if batches_taken != kind.batches_per_step:
             raise UsageError(
                 "E3178",
-                f"the IPUs given are used so that a step takes {taken} batches, not "
+                f"the IPUs given are used so that a step takes {batches_taken} batches, not "
                 f"{kind.batches_per_step}",
                 hint="say it: replicas=, stages= and micro_batches=, whose numbers of batches "
                 "steps_per_execution has to be a multiple of",
             )
-        paths = [variable.path for each in variables for variable in each]
+        paths = [variable.path for group_variables in variables for variable in group_variables]
         return DeviceLoop(program, groups, paths, kind.outfeed_mode, self.device)
 
 
@@ -314,10 +314,10 @@ def train_function(
             batches = _next_batches(iterator, max(model.steps_per_execution, batches_per_step))
             left_out = 0
             for run in _runs_of_equal_batches(batches):
-                whole = len(run) - len(run) % batches_per_step
-                left_out += len(run) - whole
-                if whole:
-                    loop, state = executor.run(kind, state, run[:whole])
+                batches_used = len(run) - len(run) % batches_per_step
+                left_out += len(run) - batches_used
+                if batches_used:
+                    loop, state = executor.run(kind, state, run[:batches_used])
             if left_out:
                 warnings.warn(
                     DroppedBatchesWarning(
@@ -395,8 +395,8 @@ def _parts(kind: Kind, batches: Sequence[Batch]) -> Iterator[tuple[Kind, list[Ba
     of_all = {name: value for name, value in kind.options.items() if name != "hosts"}
     alone = replace(kind, options={**of_all, **ones})
     for run in _runs_of_equal_batches(batches):
-        whole = len(run) - len(run) % kind.batches_per_step
-        if whole:
-            yield kind, run[:whole]
-        if run[whole:]:
-            yield alone, run[whole:]
+        batches_used = len(run) - len(run) % kind.batches_per_step
+        if batches_used:
+            yield kind, run[:batches_used]
+        if run[batches_used:]:
+            yield alone, run[batches_used:]

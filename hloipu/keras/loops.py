@@ -148,11 +148,13 @@ class DeviceLoop:
         """What Keras has for the state that is on the device now."""
         self._moment: Moment | None = None
 
-    def run(self, leaves: Leaves, batches: Sequence[Leaves], kept: Container[str]) -> Leaves:
+    def run(
+        self, leaves: Leaves, batches: Sequence[Leaves], unchanged_groups: Container[str]
+    ) -> Leaves:
         """Run one execution; return its new state.
 
         `leaves` are arrays, or what the last execution returned: that is on the device already.
-        Groups that are `kept` are not changed by the step, so that what is given is returned.
+        The step changes none of `unchanged_groups`: what is given is returned.
         """
         session, begun = self._with_state(leaves)
         self._batches.waiting.extend(batches)
@@ -166,7 +168,7 @@ class DeviceLoop:
             self._moment.session = None
         moment = self._moment = Moment(session, self._names, self.groups, begun)
         self._leaves = tuple(
-            leaf if group in kept else DeviceArray(moment, number, leaf)
+            leaf if group in unchanged_groups else DeviceArray(moment, number, leaf)
             for number, (leaf, group) in enumerate(zip(leaves, self.groups, strict=True))
         )
         return self._leaves

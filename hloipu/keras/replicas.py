@@ -39,10 +39,14 @@ def joined(parts: Sequence[Array], before: Array, group: str) -> Array:
 
     Seeds go on from the first replica's, which is as it would be alone.
     """
-    first, *others = parts
-    if others and group == METRICS:
+    first, *other_replicas = parts
+    if other_replicas and group == METRICS:
         return np.asarray(before + sum(part - before for part in parts), first.dtype)
-    if others and group == STATISTICS and jax.numpy.issubdtype(first.dtype, jax.numpy.floating):
+    if (
+        other_replicas
+        and group == STATISTICS
+        and jax.numpy.issubdtype(first.dtype, jax.numpy.floating)
+    ):
         return np.mean(parts, 0, dtype=np.float64).astype(first.dtype)
     return first
 
@@ -87,14 +91,14 @@ def _given(entry: Computation) -> list[list[_Use]]:
 
 
 def _values(
-    module: Module, computation: Computation, given: Sequence[Sequence[_Use]]
+    module: Module, computation: Computation, parameter_uses: Sequence[Sequence[_Use]]
 ) -> Sequence[_Use]:
     """Return what each array of a computation's result depends on, by those of its parameters."""
     uses_by_position: list[Sequence[_Use]] = []
     for instruction in computation.instructions:
         operands = [uses_by_position[position] for position in instruction.operands]
         if instruction.parameter_number >= 0:
-            uses_by_position.append(given[instruction.parameter_number])
+            uses_by_position.append(parameter_uses[instruction.parameter_number])
         elif instruction.opcode == "tuple":
             uses_by_position.append([use for uses in operands for use in uses])
         elif instruction.opcode == "get-tuple-element":
@@ -110,15 +114,15 @@ def _values(
 def _element(
     computation: Computation, instruction: Instruction, uses: Sequence[_Use]
 ) -> Sequence[_Use]:
-    whole = computation.instructions[instruction.operands[0]].shape
+    tuple_shape = computation.instructions[instruction.operands[0]].shape
     index = instruction.attributes.integer("index")
-    before = whole.elements[:index] if isinstance(whole, TupleShape) else ()
+    before = tuple_shape.elements[:index] if isinstance(tuple_shape, TupleShape) else ()
     first = sum(map(_leaves, before))
     return uses[first : first + _leaves(instruction.shape)]
 
 
 def _of_op(instruction: Instruction, operands: Sequence[Sequence[_Use]]) -> _Use:
-    uses = [use for each in operands for use in each]
+    uses = [use for operand_uses in operands for use in operand_uses]
     added = frozenset[int]().union(*(use.added for use in uses))
     mixed = frozenset[int]().union(*(use.mixed for use in uses))
     if instruction.opcode in _UNCHANGED or instruction.opcode == "add":

@@ -110,8 +110,8 @@ class IPUMultiWorkerStrategy:
         )
         pipelines = [iter(dataset_of(context)) for context in contexts]
         while True:
-            taken = [list(islice(pipeline, replicas_per_host)) for pipeline in pipelines]
-            if any(len(batches) < replicas_per_host for batches in taken):
+            batches_by_host = [list(islice(pipeline, replicas_per_host)) for pipeline in pipelines]
+            if any(len(batches) < replicas_per_host for batches in batches_by_host):
                 return
-            for batches in taken:
+            for batches in batches_by_host:
                 yield from batches

@@ -51,15 +51,15 @@ class Integers(Kind):
         """Return the integers between commas."""
         if len(text) > MOST_CHARACTERS:
             return None
-        one = Integer(self.least, self.most)
-        return self.check([one.read(word.strip()) for word in text.split(",")])
+        integer = Integer(self.least, self.most)
+        return self.check([integer.read(word.strip()) for word in text.split(",")])
 
     def check(self, value: object) -> object:
         """Return a list or tuple of integers as a tuple; one integer is a list of it."""
-        one = Integer(self.least, self.most)
-        if (single := one.check(value)) is not None:
+        integer = Integer(self.least, self.most)
+        if (single := integer.check(value)) is not None:
             return (single,)
-        numbers = _all_or_none([one.check(part) for part in _parts(value) or ()])
+        numbers = _all_or_none([integer.check(part) for part in _parts(value) or ()])
         return numbers if numbers and len(frozenset(numbers)) == len(numbers) else None
 
     def write(self, value: object) -> str:
@@ -88,9 +88,9 @@ class DeviceMap(Kind):
         """Return a list of integers and of lists of integers as tuples; text as `read` does."""
         if isinstance(value, str):
             return self.read(value)
-        many, one = Integers(0, 999_999), Integer(0, 999_999)
+        integers, integer = Integers(0, 999_999), Integer(0, 999_999)
         parts = [
-            one.check(part) if _parts(part) is None else many.check(part)
+            integer.check(part) if _parts(part) is None else integers.check(part)
             for part in _parts(value) or ()
         ]
         return _all_or_none(parts) or None
@@ -119,10 +119,10 @@ class Names(Kind):
 
     def check(self, value: object) -> object:
         """Return a list of names as a tuple."""
-        given = _parts(value)
-        if given is None:
+        items = _parts(value)
+        if items is None:
             return None
-        names = _all_or_none([Kind.check(self, part) for part in given])
+        names = _all_or_none([Kind.check(self, part) for part in items])
         return names if names is not None and len(frozenset(names)) == len(names) else None
 
     def write(self, value: object) -> str:
@@ -139,9 +139,11 @@ class Files(Names):
 
     def check(self, value: object) -> object:
         """Return a list of paths as a tuple of texts."""
-        given = _parts(value)
-        one = Location()
-        return None if given is None else Names.check(self, [one.check(part) for part in given])
+        items = _parts(value)
+        location = Location()
+        return (
+            None if items is None else Names.check(self, [location.check(part) for part in items])
+        )
 
     def names_file(self, value: object) -> bool:
         """Say that they do."""
@@ -178,19 +180,19 @@ class Pairs(Kind):
 
     def check(self, value: object) -> object:
         """Return a mapping, a list of `KEY=VALUE` or a list of pairs as a tuple of pairs."""
-        given = tuple(value.items()) if isinstance(value, Mapping) else _parts(value)
-        if given is None or len(given) > MOST_PARTS:
+        pairs_given = tuple(value.items()) if isinstance(value, Mapping) else _parts(value)
+        if pairs_given is None or len(pairs_given) > MOST_PARTS:
             return None
-        pairs = [self._pair(part) for part in given]
+        pairs = [self._pair(part) for part in pairs_given]
         keys = {self.same_key(pair[0]) for pair in pairs if pair is not None}
         return tuple(pairs) if None not in pairs and len(keys) == len(pairs) else None
 
-    def _pair(self, given: object) -> tuple[str, object] | None:
-        if isinstance(given, str):
-            key, mark, text = given.partition("=")
+    def _pair(self, pair: object) -> tuple[str, object] | None:
+        if isinstance(pair, str):
+            key, mark, text = pair.partition("=")
             value = self.value.read(text.strip()) if mark else None
-        elif isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str):
-            key, value = given[0], self.value.check(given[1])
+        elif isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str):
+            key, value = pair[0], self.value.check(pair[1])
         else:
             return None
         if Kind.check(self, key) is None or value is None:
@@ -238,8 +240,8 @@ class Number(Kind):
 
     def check(self, value: object) -> object:
         """Return an integer, or a text that writes one, as text."""
-        whole = Integer(-(10**40), 10**40)
-        number = whole.read(value.strip()) if isinstance(value, str) else whole.check(value)
+        integer = Integer(-(10**40), 10**40)
+        number = integer.read(value.strip()) if isinstance(value, str) else integer.check(value)
         return None if number is None else str(number)
 
 
@@ -278,11 +280,11 @@ class MeshAxes(Kind):
         """Return a mapping, pairs or a text as a tuple of pairs, or `auto`."""
         if isinstance(value, str):
             return self.read(value)
-        given = list(value.items()) if isinstance(value, Mapping) else value
-        if not isinstance(given, list | tuple) or not 0 < len(given) <= _MOST_AXES:
+        pairs = list(value.items()) if isinstance(value, Mapping) else value
+        if not isinstance(pairs, list | tuple) or not 0 < len(pairs) <= _MOST_AXES:
             return None
         axes = []
-        for pair in given:
+        for pair in pairs:
             if not isinstance(pair, list | tuple) or len(pair) != 2:
                 return None
             name, size = _axis(pair[0]), Integer(1, 2**31).check(pair[1])

@@ -63,8 +63,8 @@ def read_file(path: Path, shown_as: str) -> Iterator[Assignment | str]:
         place = shown_as + (
             f":{place_of_fault[1]}:{place_of_fault[2]}" if place_of_fault else at_end
         )
-        said = str(error).partition(" (at ")[0][:200]
-        raise fault("E3016", f"not TOML: {said}", place=place) from error
+        fault_text = str(error).partition(" (at ")[0][:200]
+        raise fault("E3016", f"not TOML: {fault_text}", place=place) from error
     lines = Lines(shown_as, text)
     for name, value in tables.items():
         if name == IPU_CONFIG:

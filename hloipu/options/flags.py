@@ -85,8 +85,8 @@ def _engine_options(text: str) -> dict[str, object]:
     try:
         options = json.loads(text)
     except (ValueError, RecursionError) as error:
-        said = str(error) if isinstance(error, ValueError) else "nested too deep"
-        raise fault("E3017", f"no JSON: {said}", place=_ENGINE_OPTIONS) from error
+        fault_text = str(error) if isinstance(error, ValueError) else "nested too deep"
+        raise fault("E3017", f"no JSON: {fault_text}", place=_ENGINE_OPTIONS) from error
     if not isinstance(options, dict):
         raise fault("E3017", 'no object like {"option": "value"}', place=_ENGINE_OPTIONS)
     return options
@@ -106,15 +106,15 @@ def _require_short(text: str, variable: str) -> None:
 
 
 def _parted(word: str, variable: str) -> tuple[str, str, str]:
-    name, mark, rest = word.removeprefix("--").partition("=")
+    name, mark, value = word.removeprefix("--").partition("=")
     if not word.startswith("--") or not name:
         raise fault("E3017", f"{shown(word)} is not of the form --name=value", place=variable)
-    return name, mark, rest
+    return name, mark, value
 
 
 def _read_word(word: str) -> Iterator[Assignment | str]:
-    name, mark, rest = _parted(word, VARIABLE)
-    option, value = _option_and_text(name.replace("-", "_"), rest if mark else None)
+    name, mark, value_text = _parted(word, VARIABLE)
+    option, value = _option_and_text(name.replace("-", "_"), value_text if mark else None)
     if option is not None and value is not None:
         yield assign_text(option, value, Origin(Level.FLAGS, VARIABLE))
         return
@@ -124,7 +124,7 @@ def _read_word(word: str) -> Iterator[Assignment | str]:
     from hloipu.options.ipu_config import translate_word
 
     origin = Origin(Level.FLAGS, VARIABLE, name)
-    meant = translate_word(name, rest if mark else "true", origin)
+    meant = translate_word(name, value_text if mark else "true", origin)
     if meant is None:
         raise unknown(name, OPTIONS, place=VARIABLE)
     yield from meant

@@ -61,10 +61,10 @@ def text() -> str:
 
 def _field(row: Option) -> str:
     kind = annotation(row.about.kind)
-    taken = f"{kind} | None" if row.default is None else kind
-    line = f"    {row.name}: {taken}\n"
+    field_type = f"{kind} | None" if row.default is None else kind
+    line = f"    {row.name}: {field_type}\n"
     if len(line) > 100:
-        line = f"    {row.name}: (\n        {taken}\n    )\n"
+        line = f"    {row.name}: (\n        {field_type}\n    )\n"
     help_lines = fill(f'"""{row.about.help}"""', 96).replace("\n", "\n    ")
     return f"{line}    {help_lines}\n"
 

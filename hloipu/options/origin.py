@@ -56,10 +56,10 @@ def assign_text(option: Option, text: str, origin: Origin) -> Assignment:
     return _checked(option, text, option.kind.read(text), origin)
 
 
-def _checked(option: Option, given: object, value: object, origin: Origin) -> Assignment:
+def _checked(option: Option, original: object, value: object, origin: Origin) -> Assignment:
     if value is None:
         raise wrong_value(
-            origin.key or option.name, option.kind.expected, given, place=origin.place
+            origin.key or option.name, option.kind.expected, original, place=origin.place
         )
     if origin.level is Level.MODULE and option.kind.names_file(value):
         raise fault(

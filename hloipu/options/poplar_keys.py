@@ -216,13 +216,13 @@ def option_hint(name: str, candidates: Iterable[str], otherwise: str, prefix: st
     A name of Graphcore's gets what it is here, any other the nearest names, of Graphcore's the
     nearest one alone; `prefix` goes before those of options.
     """
-    if said := _served_by(name):
-        return said
-    own = list(dict.fromkeys(candidates))
-    close = nearest(name, [*own, *_NAMES], 3)
-    if close and close[0] not in own:
+    if replacement := _served_by(name):
+        return replacement
+    option_names = list(dict.fromkeys(candidates))
+    close = nearest(name, [*option_names, *_NAMES], 3)
+    if close and close[0] not in option_names:
         return f"did you mean {close[0]}? {_served_by(close[0])}"
-    shown = [prefix + each for each in close if each in own]
+    shown = [prefix + option_name for option_name in close if option_name in option_names]
     return f"did you mean {' or '.join(shown)}?" if shown else otherwise
 
 

@@ -99,17 +99,17 @@ def resolve(
         _given(command, given or {}, place),
     )
     values = _Values()
-    said: list[str] = []
+    warnings: list[str] = []
     for layer in layers:
         assignments: list[Assignment] = []
         for item in layer:
             if isinstance(item, str):
-                said.append(item)
+                warnings.append(item)
             else:
                 assignments.append(item)
         for assignment in _without_repeats(assignments):
             values.take(assignment)
-    return values.resolved(said)
+    return values.resolved(warnings)
 
 
 class OptionWarning(UserWarning):
@@ -124,8 +124,8 @@ def options_of_call(
     Raises as `resolve` does.
     """
     resolved = resolve("compile", given, attributes=attributes)
-    for said in resolved.warnings:
-        warnings.warn(said, OptionWarning, stacklevel=5)  # the caller of `compile`
+    for warning in resolved.warnings:
+        warnings.warn(warning, OptionWarning, stacklevel=5)  # the caller of `compile`
     return resolved.options
 
 
@@ -236,10 +236,10 @@ def _file(config: str | os.PathLike[str] | None, folder: Path | None) -> Iterabl
     return () if path is None else read_file(path, path.name)
 
 
-def _given(command: str, given: Mapping[str, object], place: str) -> Iterable[Assignment]:
+def _given(command: str, stated_options: Mapping[str, object], place: str) -> Iterable[Assignment]:
     """Yield what a call or a command line gives."""
     allowed = [name for name, option in OPTIONS.items() if command in option.about.commands]
-    for name, value in given.items():
+    for name, value in stated_options.items():
         if value is None:
             continue
         option = OPTIONS.get(name)

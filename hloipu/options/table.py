@@ -94,8 +94,7 @@ class Options:
     """
 
     target: Annotated[
-        str,
-        _for_all(Target(), "Machine to compile for; hloipu targets lists them."),
+        str, _for_all(Target(), "Machine to compile for; hloipu targets lists them.")
     ] = "gc200"
     set: Annotated[
         tuple[tuple[str, str], ...],
@@ -104,8 +103,7 @@ class Options:
     ipus: Annotated[
         int,
         _for_all(
-            Integer(1, _MOST_IPUS),
-            "IPUs of the system; with 1, as many as the program needs.",
+            Integer(1, _MOST_IPUS), "IPUs of the system; with 1, as many as the program needs."
         ),
     ] = 1
     ipu_ids: Annotated[
@@ -371,15 +369,10 @@ class Options:
         ),
     ] = ()
     available_memory_proportion: Annotated[
-        float,
-        _for_all(
-            Proportion(),
-            "Share of a tile's memory that one matmul's plan may take.",
-        ),
+        float, _for_all(Proportion(), "Share of a tile's memory that one matmul's plan may take.")
     ] = 0.6
     partials_type: Annotated[
-        str,
-        _for_all(Choice(("f32", "f16")), "Type in which matmuls of f16 add up."),
+        str, _for_all(Choice(("f32", "f16")), "Type in which matmuls of f16 add up.")
     ] = "f32"
     random_bits: Annotated[
         str,
@@ -423,8 +416,7 @@ class Options:
         ),
     ] = 0
     poison: Annotated[
-        bool,
-        About(Flag(), _VALUES, "Fill tile memory with poison before use, in exact mode."),
+        bool, About(Flag(), _VALUES, "Fill tile memory with poison before use, in exact mode.")
     ] = False
     max_iterations: Annotated[
         int | None,
@@ -456,8 +448,7 @@ class Options:
     ] = None
     seed: Annotated[int, About(Integer(0, 2**64 - 1), _RUN, "Seed of stateful random ops.")] = 0
     synthetic_data: Annotated[
-        bool,
-        About(Flag(), _RUN, "Feed made-up elements to queues that no --infeed names."),
+        bool, About(Flag(), _RUN, "Feed made-up elements to queues that no --infeed names.")
     ] = False
 
     def __post_init__(self) -> None:

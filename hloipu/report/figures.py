@@ -28,19 +28,19 @@ class Figures:
 
     def memory(self, ipu: int | None = None, axes: Axes | None = None) -> Axes:
         """Draw the bytes of each tile of an IPU (the fullest) by category, fullest tile first."""
-        here = self._of_ipu("tiles", ipu)
+        tiles = self._of_ipu("tiles", ipu)
         axes = axes or _axes()
-        of_tile = np.repeat(*np.array(here["classes"]).T)
-        order = of_tile[np.argsort(-np.array(here["needed_bytes"])[of_tile], kind="stable")]
+        of_tile = np.repeat(*np.array(tiles["classes"]).T)
+        order = of_tile[np.argsort(-np.array(tiles["needed_bytes"])[of_tile], kind="stable")]
         parts = {
-            name: np.array(sizes)[order] for name, sizes in here["parts"].items() if any(sizes)
+            name: np.array(sizes)[order] for name, sizes in tiles["parts"].items() if any(sizes)
         }
         axes.stackplot(
             np.arange(len(order)), *parts.values(), labels=list(parts), step="mid",
             colors=[PAINTS.get(name, "#888888") for name in parts],
         )  # fmt: skip
         limit = self.record["profile"]["memory"]["available_bytes_per_tile"]
-        if max(here["needed_bytes"]) > limit / 3:  # otherwise nothing else could be told apart
+        if max(tiles["needed_bytes"]) > limit / 3:  # otherwise nothing else could be told apart
             axes.axhline(limit, color=_LIMIT, linestyle="--", label="limit")
         axes.set(xlabel="tiles, fullest first", ylabel="bytes", xlim=(0, len(order)))
         axes.legend(fontsize="small", ncols=3)
@@ -82,7 +82,7 @@ class Figures:
                           edgecolor="white", height=0.9)  # fmt: skip
                 axes.text((begin + end) / 2 * microseconds, ipu, str(batch), color="white",
                           ha="center", va="center", fontsize="x-small", clip_on=True)  # fmt: skip
-        ipus = sorted({ipu for some in inner["ipus"] for ipu in some})
+        ipus = sorted({ipu for position_ipus in inner["ipus"] for ipu in position_ipus})
         axes.set(xlabel="microseconds", yticks=ipus, yticklabels=[f"IPU {ipu}" for ipu in ipus])
         axes.invert_yaxis()
         return axes

@@ -175,9 +175,9 @@ def _unpacked(text: bytes, name: str) -> bytes:
     return data
 
 
-def _refused(name: str, what: str) -> ArtefactError:
+def _refused(name: str, fault: str) -> ArtefactError:
     return ArtefactError(
-        "E4013", f"no report: {what}", name=name, hint="write it again: hloipu report FILE"
+        "E4013", f"no report: {fault}", name=name, hint="write it again: hloipu report FILE"
     )
 
 

@@ -166,11 +166,13 @@ class Unfolded:
 
     def _slot_length(self, inner: Mapping[str, Any], active: Sequence[int]) -> float:
         cycles_by_chassis: dict[int, float] = {}
-        for place, each in enumerate(inner["beside"]):
-            if each["position"] in active:
+        for place, transfer in enumerate(inner["beside"]):
+            if transfer["position"] in active:
                 block = inner["blocks"][len(inner["ipus"]) + place]
-                spent = cycles_by_chassis.get(each["chassis"], 0.0) + self.blocks[block]["cycles"]
-                cycles_by_chassis[each["chassis"]] = spent
+                spent = (
+                    cycles_by_chassis.get(transfer["chassis"], 0.0) + self.blocks[block]["cycles"]
+                )
+                cycles_by_chassis[transfer["chassis"]] = spent
         ends = [end for _, _, end in self._starts(inner, active)]
         return max(0.0, *ends, *cycles_by_chassis.values())
 

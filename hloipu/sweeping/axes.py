@@ -57,12 +57,12 @@ def axis_of_text(text: str) -> Axis:
     Integers may be ranges: `1..8`, `8..64+8`, `1..64*2`. Values that have commas of their own are
     parted by `;`. Raises UsageError E3190.
     """
-    name, mark, rest = text.partition("=")
-    if not mark or not rest.strip():
+    name, mark, values = text.partition("=")
+    if not mark or not values.strip():
         raise _refused(f"--over takes NAME=V,V…, not {shown(text)}", "--over target=gc200,bow")
     name = _plain(name)
     mark = ";" if _has_commas(name) else ","
-    return axis_of(name, [word.strip() for word in rest.split(mark)])
+    return axis_of(name, [word.strip() for word in values.split(mark)])
 
 
 def axis_of(name: str, values: Sequence[Any]) -> Axis:
@@ -132,28 +132,28 @@ def given_of(base: Mapping[str, Any], point: Mapping[str, str]) -> dict[str, Any
 
     To options that may be repeated a point adds.
     """
-    given = dict(base)
+    options = dict(base)
     for name, text in point.items():
         if text == DEFAULT or name in (FILE, BATCH, DTYPE):
             continue
         if name.startswith(SET):
-            given["set"] = _with_number(given.get("set", ()), name.removeprefix(SET), text)
+            options["set"] = _with_number(options.get("set", ()), name.removeprefix(SET), text)
             continue
         kind = OPTIONS[name].kind
         value: Any = kind.read(text)
         if kind.repeatable:
-            value = kind.check([*(kind.check(given.get(name) or ()) or ()), *value])  # type: ignore[misc]
+            value = kind.check([*(kind.check(options.get(name) or ()) or ()), *value])  # type: ignore[misc]
             if value is None:
                 raise wrong_value(name, kind.expected, text)
-        given[name] = value
-    return given
+        options[name] = value
+    return options
 
 
 def _with_number(base: Any, key: str, number: str) -> tuple[tuple[str, str], ...]:
     kind = OPTIONS["set"].kind
     pairs: Any = kind.check(base) or ()
-    own = key.rpartition(".")[2]
-    return (*((k, v) for k, v in pairs if k.rpartition(".")[2] != own), (key, number))
+    number_key = key.rpartition(".")[2]
+    return (*((k, v) for k, v in pairs if k.rpartition(".")[2] != number_key), (key, number))
 
 
 def _plain(name: str) -> str:
@@ -200,10 +200,10 @@ def _texts(name: str, kind: Kind, value: Any) -> list[str]:
         values = _in_range(name, *match.groups())
         return [text for number in values for text in _texts(name, kind, str(number))]
     if isinstance(value, str):
-        read = kind.read(value)
-        if read is None or (kind.repeatable and not read):
+        parsed = kind.read(value)
+        if parsed is None or (kind.repeatable and not parsed):
             raise wrong_value(name, kind.expected, value)
-        return [value if kind.repeatable else kind.write(read)]
+        return [value if kind.repeatable else kind.write(parsed)]
     parts: Any = kind.check([value] if kind.repeatable else value)
     if parts is None:
         raise wrong_value(name, kind.expected, value)
@@ -226,12 +226,12 @@ def _refused(message: str, hint: str) -> UsageError:
     return UsageError("E3190", message, hint=hint)
 
 
-def _too_many(found: int, allowed: int, hint: str) -> LimitError:
+def _too_many(point_count: int, allowed: int, hint: str) -> LimitError:
     return LimitError(
         "E5019",
-        f"{found:,} points are more than {allowed:,}",
+        f"{point_count:,} points are more than {allowed:,}",
         limit="points",
         allowed=allowed,
-        found=found,
+        found=point_count,
         hint=hint,
     )

@@ -91,12 +91,7 @@ class DaskWorkers:
     deaths_alone = 1
     """Dask gives each task to four workers (`distributed.scheduler.allowed-failures`)."""
 
-    def __init__(
-        self,
-        texts: Mapping[str, str],
-        scheduler: str,
-        memory_bytes: int | None,
-    ) -> None:
+    def __init__(self, texts: Mapping[str, str], scheduler: str, memory_bytes: int | None) -> None:
         self._threads = 1
         self._plugin = _ModulesPlugin(texts, memory_bytes)
         self._scheduler = scheduler

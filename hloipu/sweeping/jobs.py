@@ -160,16 +160,18 @@ def _figures(job: Job, folder: str) -> dict[str, Any]:
 
     rewritten = _rewritten(folder, job.digest, job.rewrite)
     options = Options(**job.options)
-    said = {name: job.options[name] for name in ("define", "opaque") if job.options.get(name)}
-    module, _ = plain_step(rewritten, {**job.options, **said})
-    text = key_text(module, rewritten.source.text + job.rewrite, said)
+    definitions = {
+        name: job.options[name] for name in ("define", "opaque") if job.options.get(name)
+    }
+    module, _ = plain_step(rewritten, {**job.options, **definitions})
+    text = key_text(module, rewritten.source.text + job.rewrite, definitions)
     settled = settled_options(module, text, options)
     program = compile_cached(settled.module, text, settled.options, ready=settled.program)
     memory, cycles = program.memory, cycles_of(program)
-    taken = program.program
+    compiled = program.program
     seconds = cycles / program.machine.chip.clock_hz
     batch = job.batch or _batch(folder, job.digest, job.rewrite)
-    samples = batch * settled.options.micro_batches * taken.replicas
+    samples = batch * settled.options.micro_batches * compiled.replicas
     return {
         "fits": memory.fits,
         "cycles": cycles,
@@ -179,7 +181,7 @@ def _figures(job: Job, folder: str) -> dict[str, Any]:
         "peak_bytes": memory.peak.total_bytes,
         "available_bytes": memory.available_bytes,
         "code_bytes": memory.code_bytes,
-        "ipus": taken.ipus * taken.replicas,
+        "ipus": compiled.ipus * compiled.replicas,
     }
 
 

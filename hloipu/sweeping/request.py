@@ -63,7 +63,7 @@ class SweptModule:
 
 
 def swept_module(
-    source: Source, given: Mapping[str, Any], limits: Limits, *, wants_batch: bool
+    source: Source, shared_options: Mapping[str, Any], limits: Limits, *, wants_batch: bool
 ) -> SweptModule:
     """Read and verify a module; raises what `hloipu.verify` raises."""
     module = parse(source, limits=limits)
@@ -73,7 +73,7 @@ def swept_module(
         source.name,
         source.text,
         hashlib.sha256(data).hexdigest(),
-        module_attributes(plain_step(module, given)[0]),
+        module_attributes(plain_step(module, shared_options)[0]),
         _batch(module) if wants_batch else 0,
         _has_f32(module),
     )
@@ -99,13 +99,13 @@ class Compiles:
     def __init__(
         self,
         modules: Sequence[SweptModule],
-        given: Mapping[str, Any],
+        shared_options: Mapping[str, Any],
         config: str | None,
         seconds: float | None,
         study: str,
     ) -> None:
         self._modules = {module.name: module for module in modules}
-        self._given = dict(given)
+        self._given = dict(shared_options)
         self._config = config
         self._seconds = seconds
         self._study = study
@@ -117,23 +117,23 @@ class Compiles:
         rewrite = _passes(point)
         try:
             rewrite = rewrite_of(module, point)
-            given = given_of(self._given, point)
+            options_of_point = given_of(self._given, point)
             # Programs that are looked at once are not worth keeping, unless somebody says so.
             resolved = resolve(
                 "estimate",
-                {"cache": False, **given},
+                {"cache": False, **options_of_point},
                 attributes=module.attributes,
                 config=self._config,
             )
             options = resolved.options
             key = self._key(module, rewrite, options)
         except HloipuError as error:
-            told = repr(sorted(point.items())).encode()
-            key = f"refused-{hashlib.sha256(told).hexdigest()}"
+            point_text = repr(sorted(point.items())).encode()
+            key = f"refused-{hashlib.sha256(point_text).hexdigest()}"
             return Compile(key, self._command(module, rewrite, point), None, error)
         usual = Options()
-        said = {name: getattr(options, name) for name in OPTIONS}
-        changed = {k: v for k, v in said.items() if v != getattr(usual, k)}
+        option_values = {name: getattr(options, name) for name in OPTIONS}
+        changed = {k: v for k, v in option_values.items() if v != getattr(usual, k)}
         command = self._command(module, rewrite, point)
         batch = int(point[BATCH]) if point.get(BATCH, DEFAULT) != DEFAULT else module.batch
         return Compile(
@@ -142,10 +142,10 @@ class Compiles:
 
     def _key(self, module: SweptModule, rewrite: str, options: Options) -> str:
         names = [name for name in OPTIONS if name not in _NOT_OF_ESTIMATES]
-        said = {name: getattr(options, name) for name in names}
+        option_values = {name: getattr(options, name) for name in names}
         # Where a number is from does not matter, nor what the machine is called.
         numbers = _numbers(options.target, options.set)
-        facts = [module.digest, rewrite, said, numbers, self._seconds, self._fingerprint]
+        facts = [module.digest, rewrite, option_values, numbers, self._seconds, self._fingerprint]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _command(self, module: SweptModule, passes: str, point: Mapping[str, str]) -> str:
@@ -159,11 +159,11 @@ class Compiles:
             source += f"{shlex.join(['hloipu', 'opt', file, '--passes', passes])} | "
             file = "-"
         try:
-            given = given_of(self._given, point)
+            options_of_point = given_of(self._given, point)
         except HloipuError:  # the row says so itself
-            given = {**self._given, **{k: v for k, v in point.items() if k in OPTIONS}}
+            options_of_point = {**self._given, **{k: v for k, v in point.items() if k in OPTIONS}}
         config = ["--config", self._config] if self._config else []
-        return source + shlex.join(["hloipu", "estimate", file, *_words(given), *config])
+        return source + shlex.join(["hloipu", "estimate", file, *_words(options_of_point), *config])
 
 
 @lru_cache(maxsize=256)
@@ -204,10 +204,10 @@ def _passes(point: Mapping[str, str]) -> str:
     return ",".join(passes)
 
 
-def _words(given: Mapping[str, Any]) -> list[str]:
+def _words(options: Mapping[str, Any]) -> list[str]:
     """Return options as the command line spells them."""
     words: list[str] = []
-    for name, value in given.items():
+    for name, value in options.items():
         option = OPTIONS.get(name)
         if option is None or value is None:
             continue

@@ -117,8 +117,13 @@ def _batches(compiles: Iterable[Compile], most: Callable[[], int]) -> Iterator[l
     groups: dict[Hashable, list[Compile]] = {}
     for compile in compiles:
         job = compile.job
-        of = job and (job.digest, job.rewrite, job.options.get("target"), job.options.get("set"))
-        groups.setdefault(of, []).append(compile)
+        shared_by = job and (
+            job.digest,
+            job.rewrite,
+            job.options.get("target"),
+            job.options.get("set"),
+        )
+        groups.setdefault(shared_by, []).append(compile)
     batch: list[Compile] = []
     for group in groups.values():
         if batch and len(batch) + len(group) > most():

@@ -124,9 +124,9 @@ def search_points(
     asked = 0
 
     def settle() -> None:
-        for each in [x for x in open_trials if runner.is_done(x[1].key)]:
-            open_trials.remove(each)
-            finder.tell(each[0], runner.store.record(each[1].key))
+        for trial_and_compile in [x for x in open_trials if runner.is_done(x[1].key)]:
+            open_trials.remove(trial_and_compile)
+            finder.tell(trial_and_compile[0], runner.store.record(trial_and_compile[1].key))
         runner.tell(len(compiles) - len(open_trials))
 
     while len(compiles) < count and asked < _ASKED_PER_POINT * count:

@@ -52,14 +52,16 @@ class Asked:
     resume: bool = False
     config: str | None = None
 
-    def plan(self, modules: Sequence[SweptModule], given: Mapping[str, Any]) -> dict[str, Any]:
+    def plan(
+        self, modules: Sequence[SweptModule], shared_options: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Return all that decides about the rows of a study, as JSON data."""
         plan = {
             "axes": [[axis.name, list(axis.values)] for axis in self.axes],
             "points": self.points,
             "seed": self.seed,
             "goals": self.goals,
-            "options": {name: repr(value) for name, value in sorted(given.items())},
+            "options": {name: repr(value) for name, value in sorted(shared_options.items())},
             "modules": [[module.name, module.digest] for module in modules],
             "compiler": fingerprint(),
         }
@@ -155,8 +157,8 @@ def sweep(
         tuple(axis_of(name, values) for name, values in axes.items()),
         points, seed, tuple(goals), workers, scheduler, memory, point_seconds, resume,
     )  # fmt: skip
-    for said in resolve("estimate", options).warnings:
-        warnings.warn(said, OptionWarning, stacklevel=3)
+    for warning in resolve("estimate", options).warnings:
+        warnings.warn(warning, OptionWarning, stacklevel=3)
     with shown(), doing("sweep"):
         if path is not None:
             return run_study(steps, asked, options, Path(path))
@@ -167,19 +169,19 @@ def sweep(
 def run_study(
     steps: Sequence[HloInput],
     asked: Asked,
-    given: Mapping[str, Any],
+    shared_options: Mapping[str, Any],
     path: Path,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Rows:
     """Run a sweep, or go on with one, and return all rows of its file."""
-    asked, modules = _checked(steps, asked, given, limits)
-    with _store(path, asked.plan(modules, given), modules, resume=asked.resume) as store:
-        _run(store, asked, modules, given)
+    asked, modules = _checked(steps, asked, shared_options, limits)
+    with _store(path, asked.plan(modules, shared_options), modules, resume=asked.resume) as store:
+        _run(store, asked, modules, shared_options)
         return read_rows(store)
 
 
 def _checked(
-    steps: Sequence[HloInput], asked: Asked, given: Mapping[str, Any], limits: Limits
+    steps: Sequence[HloInput], asked: Asked, shared_options: Mapping[str, Any], limits: Limits
 ) -> tuple[Asked, list[SweptModule]]:
     """Return what is asked for, with files as an axis, and the modules; UsageError E3190."""
     if not steps:
@@ -198,7 +200,8 @@ def _checked(
     with doing("reading"):
         sources = [read_source(step, limits) for step in steps]
         modules = [
-            swept_module(source, given, limits, wants_batch="batch" in names) for source in sources
+            swept_module(source, shared_options, limits, wants_batch="batch" in names)
+            for source in sources
         ]
     axes = asked.axes
     if FILE in names:
@@ -225,12 +228,12 @@ def _store(
     if resume and path.exists():
         store = Store.opened(path, writes=True)
         before = store.plan()
-        other = [name for name in plan if before.get(name) != plan[name]]
-        if other:
+        differing = [name for name in plan if before.get(name) != plan[name]]
+        if differing:
             store.close()
             raise UsageError(
                 "E3191",
-                f"the study in {str(path)!r} has other {' and '.join(other)}",
+                f"the study in {str(path)!r} has other {' and '.join(differing)}",
                 hint="resume it as it was begun, by the same hloipu; or name another file",
             )
     else:
@@ -241,9 +244,11 @@ def _store(
 
 
 def _run(
-    store: Store, asked: Asked, modules: Sequence[SweptModule], given: Mapping[str, Any]
+    store: Store, asked: Asked, modules: Sequence[SweptModule], shared_options: Mapping[str, Any]
 ) -> None:
-    compiles = Compiles(modules, given, asked.config, asked.point_seconds, os.fspath(store.path))
+    compiles = Compiles(
+        modules, shared_options, asked.config, asked.point_seconds, os.fspath(store.path)
+    )
     texts = {module.digest: module.text for module in modules}
     total = combinations(asked.axes)
     count = min(asked.points or (USUAL_POINTS if asked.goals else total), total)

@@ -186,8 +186,8 @@ class ProcessWorkers:
 
 def _tell(future: Any, key: str, finished: "queue.SimpleQueue[Any]") -> None:
     """Have a future put itself into a queue when it is finished."""
-    told: Callable[[Any], None] = lambda one: finished.put((key, one))  # noqa: E731
-    future.add_done_callback(told)
+    put_result: Callable[[Any], None] = lambda one: finished.put((key, one))  # noqa: E731
+    future.add_done_callback(put_result)
 
 
 def processors() -> int:

@@ -69,9 +69,9 @@ class ProgressBar(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float]) -> None:
         """Leave the line of the epoch."""
-        of = f"/{self._last.epochs}" if self._last else ""
+        total = f"/{self._last.epochs}" if self._last else ""
         rates = f"  {_rates(self._last)}" if self._last else ""
-        self._write(f"\r\x1b[Kepoch {epoch + 1}{of}  {_shown(logs)}{rates}\n")
+        self._write(f"\r\x1b[Kepoch {epoch + 1}{total}  {_shown(logs)}{rates}\n")
 
     def _write(self, text: str) -> None:
         self.stream.write(text)

@@ -38,7 +38,7 @@ def sources_for(
     data that is no source.
     """
     if isinstance(dataset, PerHost):
-        by_host = dataset.map(lambda own: sources_for(own, feeds, shuffle))
+        by_host = dataset.map(lambda host_data: sources_for(host_data, feeds, shuffle))
         return {name: by_host.map(itemgetter(name)) for name in feeds}
     if len(feeds) == 1:
         dataset = dict.fromkeys(feeds, dataset)
@@ -59,7 +59,7 @@ def again_and_again(fed: Fed) -> Fed:
 
 def _batches(data: Any, spec: ElementSpec, shuffle: int | None) -> Fed:
     if isinstance(data, PerHost):
-        return data.map(lambda own: batched(_source(own), spec, shuffle))
+        return data.map(lambda host_data: batched(_source(host_data), spec, shuffle))
     return batched(_source(data), spec, shuffle)
 
 
@@ -70,8 +70,8 @@ def steps_of_pass(sources: Mapping[str, Fed], asked: int | None, elements: int =
     not known, or none.
     """
     counts = [asked] if asked is not None else [source.count for source in sources.values()]
-    each = elements if asked is None else 1
-    known = [count // each for count in counts if count is not None]
+    per_step = elements if asked is None else 1
+    known = [count // per_step for count in counts if count is not None]
     if not known:
         raise UsageError(
             "E3170",
@@ -82,9 +82,9 @@ def steps_of_pass(sources: Mapping[str, Fed], asked: int | None, elements: int =
         raise UsageError(
             "E3170",
             f"the dataset is good for {min(known)} steps"
-            + (f": a step takes {each:,} batches" if each > 1 else ""),
+            + (f": a step takes {per_step:,} batches" if per_step > 1 else ""),
             hint="give at least as many rows as "
-            + ("these have" if each > 1 else "a batch of the step has"),
+            + ("these have" if per_step > 1 else "a batch of the step has"),
         )
     return min(known)
 

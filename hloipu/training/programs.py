@@ -125,14 +125,14 @@ def training_programs(
     wrapping = wrapping_of(module, request)
     if wrapping is None or not (asked or wrapping.feeds):
         asked = {DATA: wrapping.constants if wrapping else ()}
-    asked |= {each.name: each.places for each in (wrapping.feeds if wrapping else ())}
+    asked |= {queue.name: queue.places for queue in (wrapping.feeds if wrapping else ())}
     outfeeds = wrapping.outfeeds if wrapping else ()
-    rest = [place for each in outfeeds for place in each.places]
-    rest += wrapping.results if wrapping else ()
+    unkept_results = [place for queue in outfeeds for place in queue.places]
+    unkept_results += wrapping.results if wrapping else ()
     if encoded is not None and metrics is None:
-        named = {each.name: each.places for each in outfeeds}
+        named = {queue.name: queue.places for queue in outfeeds}
     else:
-        named = {name: (n,) for name, n in named_metrics(metrics, rest).items()}
+        named = {name: (n,) for name, n in named_metrics(metrics, unkept_results).items()}
     programs = _looped(text, module, asked, named, options)
     kinds = {x.number: x.kind for x in parameter_arrays(module)}
     state = tuple(
@@ -157,11 +157,11 @@ def forward_programs(
             compiled.feeds,
             compiled.metrics,
             fixed=step,
-            weights=_matched(wanted, state, whole=True),
+            weights=_matched(wanted, state, needs_all=True),
         )
     text, module = _read(step)
     parameters = parameter_arrays(module)
-    weights = _matched(parameters, state, whole=False)
+    weights = _matched(parameters, state, needs_all=False)
     data = tuple(x.number for x in parameters if x.number not in weights)
     roles = {str(number): "const" for number in weights}
     results = [x.number for x in result_arrays(module) if x.element_type != "token"]
@@ -206,8 +206,8 @@ def _read(step: HloInput) -> tuple[str | Path, Module]:
 
 
 def _fixed(program: CompiledProgram) -> StepPrograms:
-    seen = seen_by_users(program.program)
-    queues = seen.queues
+    user_view = seen_by_users(program.program)
+    queues = user_view.queues
     feeds = {queue.name: spec_of_queue(queue) for queue in queues if queue.to_device}
     if not program.program.is_resident or not queues:
         raise UsageError(
@@ -215,11 +215,11 @@ def _fixed(program: CompiledProgram) -> StepPrograms:
             f"{program.program.name!r} has no queues: a trainer cannot feed it",
             hint="compile the step with loop=, feed= and outfeed=, or give the trainer the HLO",
         )
-    if seen.results:
+    if user_view.results:
         raise UsageError(
             "E3172",
-            f"{program.program.name!r} gives {len(seen.results)} results of its last step alone, "
-            "which a trainer does not see",
+            f"{program.program.name!r} gives {len(user_view.results)} results of its last step "
+            "alone, which a trainer does not see",
             hint="compile the step with outfeed=, or give the trainer the HLO",
         )
     metrics = tuple(queue.name for queue in queues if not queue.to_device)
@@ -260,17 +260,23 @@ def _constants(program: Program) -> list[EntryArray]:
     ]
 
 
-def _matched(wanted: Sequence[EntryArray], state: Sequence[Kept], *, whole: bool) -> dict[int, str]:
-    """Return the state of each parameter that is a weight; `whole`: all are."""
-    by_name = {(_plain(each.name), each.kind): each.name for each in state}
-    names = {x.number: by_name[key] for x in wanted if (key := (_plain(x.name), x.kind)) in by_name}
+def _matched(
+    wanted: Sequence[EntryArray], state: Sequence[Kept], *, needs_all: bool
+) -> dict[int, str]:
+    """Return the state of each parameter that is a weight; `needs_all`: all are."""
+    by_name = {(_plain(kept_state.name), kept_state.kind): kept_state.name for kept_state in state}
+    names = {
+        parameter.number: by_name[key]
+        for parameter in wanted
+        if (key := (_plain(parameter.name), parameter.kind)) in by_name
+    }
     if not names:
-        for x, each in zip(wanted, state, strict=False):
-            if x.kind != each.kind:
+        for parameter, kept_state in zip(wanted, state, strict=False):
+            if parameter.kind != kept_state.kind:
                 break
-            names[x.number] = each.name
-    if (whole and len(names) < len(wanted)) or (not names and state):
-        odd = next((x for x in wanted if x.number not in names), None)
+            names[parameter.number] = kept_state.name
+    if (needs_all and len(names) < len(wanted)) or (not names and state):
+        odd = next((parameter for parameter in wanted if parameter.number not in names), None)
         raise UsageError(
             "E3171",
             f"parameter {odd} is like no array of the training's state, neither by name nor "

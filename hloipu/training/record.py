@@ -178,7 +178,9 @@ def live(recorder: Recorder, callbacks: Sequence[Callback]) -> Iterator[None]:
 
     What such a callback raises ends its thread and is raised at the end of the block.
     """
-    lookers = [each.on_live for each in callbacks if type(each).on_live is not Callback.on_live]
+    lookers = [
+        callback.on_live for callback in callbacks if type(callback).on_live is not Callback.on_live
+    ]
     if not lookers:
         yield
         return

@@ -57,13 +57,13 @@ def require_options(options: Mapping[str, Any]) -> None:
             )
 
 
-def required(programs: StepPrograms | None, what: str) -> StepPrograms:
+def required(programs: StepPrograms | None, step_name: str) -> StepPrograms:
     """Return a step that is there; raise UsageError E3173 where it is not."""
     if programs is None:
         raise UsageError(
             "E3173",
-            f"the trainer has no {what} step",
-            hint=f"give it one: Trainer(…, {what}=HLO of a function of weights and data)",
+            f"the trainer has no {step_name} step",
+            hint=f"give it one: Trainer(…, {step_name}=HLO of a function of weights and data)",
         )
     return programs
 
@@ -154,13 +154,13 @@ class Trainer:
         if scheduler is not None or processes is not None:
             self._apart = {"scheduler": scheduler or "local", "processes": processes}
         self._training = training_programs(step, feeds, metrics, with_roles)
-        kept = self._training.state
+        training_state = self._training.state
         self._evaluation = self._prediction = None
         if evaluation is not None:
             names = metrics if not isinstance(metrics, Mapping) else None
-            self._evaluation = forward_programs(evaluation, kept, names, options)
+            self._evaluation = forward_programs(evaluation, training_state, names, options)
         if prediction is not None:
-            self._prediction = forward_programs(prediction, kept, None, options)
+            self._prediction = forward_programs(prediction, training_state, None, options)
 
     @property
     def state(self) -> State | None:
@@ -218,7 +218,7 @@ class Trainer:
         with shown(wanted=progress):
             program = self._training.program(in_a_run)
         infeeds = {name: again_and_again(source) for name, source in sources.items()}
-        told = [*callbacks, *([ProgressBar()] if progress and somebody_looks() else [])]
+        observers = [*callbacks, *([ProgressBar()] if progress and somebody_looks() else [])]
         state, constants = self.state, self.constants
         with self._session(program, state, constants, infeeds) as session:
             samples = max(map(batch_size, self._training.feeds.values()), default=1)
@@ -228,17 +228,17 @@ class Trainer:
             self._calls = iter(calls)
             self._host.begin(session)
             try:
-                with live(recorder, told):
-                    for callback in told:
+                with live(recorder, observers):
+                    for callback in observers:
                         callback.on_train_begin()
                     for _ in range(epochs):
-                        self._epoch(session, recorder, in_a_run, validation_data, told)
+                        self._epoch(session, recorder, in_a_run, validation_data, observers)
                         if self.stop_training:
                             break
             finally:
                 self._host.end(session)
             self.profile = session.profile()
-        for callback in told:
+        for callback in observers:
             callback.on_train_end()
         return recorder.finish(session.steps)
 
@@ -246,12 +246,17 @@ class Trainer:
         self, program: CompiledProgram, state: Any, constants: Any, infeeds: Mapping[str, Any]
     ) -> "Session | HostsSession":
         """Return a session in this process, or in those that were asked for."""
-        given = {"state": state, "constants": constants, "infeeds": infeeds, **self._running}
+        session_options = {
+            "state": state,
+            "constants": constants,
+            "infeeds": infeeds,
+            **self._running,
+        }
         if not self._apart:
-            return program.session(**given)
+            return program.session(**session_options)
         from hloipu.hosts import open_session  # few trainings have several processes
 
-        return open_session(program, **self._apart, **given)
+        return open_session(program, **self._apart, **session_options)
 
     @checked
     def evaluate(self, dataset: Any, *, steps: int | None = None) -> dict[str, float]:
@@ -361,8 +366,11 @@ class Trainer:
             raise UsageError(
                 "E3154", "the trainer has no state", hint="give state=, or load_state first"
             )
-        kept = self._training.state
+        training_state = self._training.state
         if not isinstance(state, Mapping):
-            return {each.name: array for each, array in zip(kept, state, strict=False)}
-        numbers = {each.number: each.name for each in kept}
+            return {
+                kept_array.name: array
+                for kept_array, array in zip(training_state, state, strict=False)
+            }
+        numbers = {kept_array.number: kept_array.name for kept_array in training_state}
         return {numbers.get(key, str(key)): array for key, array in state.items()}

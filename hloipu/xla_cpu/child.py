@@ -59,16 +59,16 @@ def run(text: str, arrays: list[Any], replicas: int = 1, partitions: int = 1) ->
     """Run a text once on flat arrays of raw bytes."""
     executable, computation = compiled(text, replicas, partitions)
     shape = computation.program_shape()  # borrows from the computation
-    given = [
+    device_arrays = [
         raw.view(np.dtype(leaf.numpy_dtype())).reshape(leaf.dimensions())
         for leaf, raw in zip(shape.parameter_shapes(), arrays, strict=True)
     ]
     if replicas * partitions > 1:
         sizes = [leaf.dimensions() for leaf in _leaves(shape.result_shape())]
-        return run_on_devices(executable, given, sizes, partitions)
+        return run_on_devices(executable, device_arrays, sizes, partitions)
     return [
         np.asarray(array)
-        for array in executable.execute([jax.device_put(array) for array in given])
+        for array in executable.execute([jax.device_put(array) for array in device_arrays])
     ]
 
 
@@ -80,8 +80,8 @@ def _leaves(shape: Any) -> list[Any]:
 
 def do(folder: Path, name: str) -> None:
     """Do one job."""
-    with np.load(folder / f"{name}.npz") as given:
-        arrays = [given[f"in_{i}"] for i in range(len(given.files))]
+    with np.load(folder / f"{name}.npz") as stored:
+        arrays = [stored[f"in_{i}"] for i in range(len(stored.files))]
     try:
         counts = json.loads((folder / f"{name}.json").read_text())
         outputs = run((folder / f"{name}.hlo").read_text(), arrays, **counts)

@@ -48,45 +48,45 @@ def _placed(argument: Array, sharding: Any, devices: Sequence[Any], partitions: 
         pieces.append(jax.device_put(block if block.ndim else block.reshape(1), device))
     # Any sharding serves: the program looks at the pieces alone.
     spread = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec("all"))
-    whole = (pieces[0].shape[0] * len(devices), *pieces[0].shape[1:])
-    return jax.make_array_from_single_device_arrays(whole, spread, pieces)
+    global_shape = (pieces[0].shape[0] * len(devices), *pieces[0].shape[1:])
+    return jax.make_array_from_single_device_arrays(global_shape, spread, pieces)
 
 
 def _blocks(
-    sharding: Any, whole: tuple[int, ...], partitions: int
+    sharding: Any, global_shape: tuple[int, ...], partitions: int
 ) -> tuple[tuple[int, ...], list[Starts]]:
     """Return the sizes of blocks, and where each partition's starts."""
     if sharding is None or sharding.type != xla_client.OpSharding.Type.OTHER:
-        return whole, [None] * partitions
+        return global_shape, [None] * partitions
     known = xla_client.HloSharding.from_proto(sharding)
     tiles = known.tile_assignment_dimensions()
-    sizes = tuple(-(-n // tile) for n, tile in zip(whole, tiles, strict=False))
+    sizes = tuple(-(-n // tile) for n, tile in zip(global_shape, tiles, strict=False))
     starts: list[Starts] = [None] * partitions
     for place, device in enumerate(known.tile_assignment_devices()):
-        numbers = np.unravel_index(place, tiles)[: len(whole)]
+        numbers = np.unravel_index(place, tiles)[: len(global_shape)]
         starts[device] = tuple(int(i) * size for i, size in zip(numbers, sizes, strict=True))
     return sizes, starts
 
 
-def _block(whole: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
+def _block(array: Array, starts: Starts, sizes: tuple[int, ...]) -> Array:
     """Cut a block out; what lies beyond the whole's end is zero, as XLA pads."""
     if starts is None:
-        return whole
-    part = whole[tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))]
+        return array
+    part = array[tuple(slice(a, a + n) for a, n in zip(starts, sizes, strict=True))]
     if part.shape == sizes:
         return part
-    padded = np.zeros(sizes, whole.dtype)
+    padded = np.zeros(sizes, array.dtype)
     padded[tuple(map(slice, part.shape))] = part
     return padded
 
 
-def _joined(pieces: Sequence[Array], sharding: Any, whole: tuple[int, ...]) -> Array:
-    sizes, starts = _blocks(sharding, whole, len(pieces))
+def _joined(pieces: Sequence[Array], sharding: Any, global_shape: tuple[int, ...]) -> Array:
+    sizes, starts = _blocks(sharding, global_shape, len(pieces))
     if starts[0] is None:
-        return pieces[0].reshape(whole)
-    if prod(whole) == 0:
-        return np.zeros(whole, pieces[0].dtype)
-    result = np.empty(whole, pieces[0].dtype)
+        return pieces[0].reshape(global_shape)
+    if prod(global_shape) == 0:
+        return np.zeros(global_shape, pieces[0].dtype)
+    result = np.empty(global_shape, pieces[0].dtype)
     # Where several devices hold one block, the first one's counts, as for replicated results.
     for piece, start in reversed(list(zip(pieces, starts, strict=True))):
         target = result[tuple(slice(a, a + n) for a, n in zip(start or (), sizes, strict=True))]

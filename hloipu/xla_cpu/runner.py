@@ -193,8 +193,8 @@ def _bytes(array: Array) -> Array:
 
 def _outputs(path: Path, module: Module) -> list[Array]:
     leaves = array_leaves(module.entry.program_shape.result)
-    with np.load(path) as given:
+    with np.load(path) as stored:
         return [
-            given[f"out_{i}"].view(user_dtype(leaf.element_type.name)).reshape(leaf.dimensions)
+            stored[f"out_{i}"].view(user_dtype(leaf.element_type.name)).reshape(leaf.dimensions)
             for i, leaf in enumerate(leaves)
         ]

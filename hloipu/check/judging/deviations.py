@@ -76,23 +76,23 @@ def judge_without_samples(
             return _nothing_finite(judged)
         size = np.where(judged, np.abs(right), 0.0)
         error = np.where(judged, np.abs(a - right), 0.0)
-        other = np.where(judged, np.abs(b - right), 0.0)
+        reference_error = np.where(judged, np.abs(b - right), 0.0)
     relative = 2.0 ** -_mantissa_bits(element) * sqrt(2 * UNKNOWN_ROUNDINGS / 12)
-    each = 1 / sqrt(np.count_nonzero(judged))
+    norm_scale = 1 / sqrt(np.count_nonzero(judged))
     least = smallest_normal(element.name)
-    usual = FACTOR * (relative * _norm(size) + _norm(other)) * each + least
+    usual = FACTOR * (relative * _norm(size) + _norm(reference_error)) * norm_scale + least
     bound = 4 * np.maximum(FACTOR * relative * size, usual)
     worst = tuple(map(int, np.unravel_index(int(np.argmax(error / bound)), error.shape)))
-    said = (
+    text = (
         f"worst at {list(worst)}: {ours[worst]} against {right[worst]}, {error[worst]:.2g} off, "
         f"{bound[worst]:.2g} allowed (judged without samples){_not_judged(judged)}"
     )
-    return Finding(bool(_norm(error) * each <= usual and (error <= bound).all()), said)
+    return Finding(bool(_norm(error) * norm_scale <= usual and (error <= bound).all()), text)
 
 
 def _nothing_finite(judged: Array) -> Finding:
-    said = f"NOT JUDGED: {judged.size} of {judged.size} elements are not finite on either side"
-    return Finding(True, said, is_judged=False)
+    text = f"NOT JUDGED: {judged.size} of {judged.size} elements are not finite on either side"
+    return Finding(True, text, is_judged=False)
 
 
 def _not_judged(judged: Array) -> str:
@@ -113,11 +113,11 @@ def _judge_exact(ours: Array, value: Array, samples: Sequence[Array]) -> Finding
     allowed = FACTOR * max(int(np.count_nonzero(is_off)) for is_off in apart)
     new, count = int(np.count_nonzero(off & ~known)), int(np.count_nonzero(off))
     index = tuple(map(int, np.argwhere(off & ~known if new else off)[0]))
-    said = (
+    text = (
         f"{count} of {off.size} elements differ, {allowed:.0f} may; "
         f"at {list(index)}: {ours[index]} against {value[index]}"
     )
-    return Finding(new <= allowed_new and count <= allowed, said)
+    return Finding(new <= allowed_new and count <= allowed, text)
 
 
 def _most_new(apart: Sequence[Array]) -> int:
@@ -127,15 +127,11 @@ def _most_new(apart: Sequence[Array]) -> int:
 
 
 def _judge_floats(
-    element: ElementType,
-    ours: Array,
-    theirs: Array | None,
-    exact: Array,
-    samples: Sequence[Array],
+    element: ElementType, ours: Array, theirs: Array | None, exact: Array, samples: Sequence[Array]
 ) -> Finding:
     unlike = ~_same_kind(ours, exact)
-    for other in (*samples, *(() if theirs is None else (theirs,))):
-        unlike &= _same_kind(other, exact)
+    for reference in (*samples, *(() if theirs is None else (theirs,))):
+        unlike &= _same_kind(reference, exact)
     if unlike.any():
         index = tuple(map(int, np.argwhere(unlike)[0]))
         return Finding(False, f"at {list(index)}: {ours[index]} against {exact[index]}")
@@ -152,8 +148,8 @@ def _judge_floats(
     beyond = error > bound
     # As many may be beyond as lie beyond what the other samples say in one sample.
     allowed_beyond = FACTOR * max(
-        int(np.count_nonzero(error_of_sample > FACTOR * np.maximum(_bounds(others), steps)))
-        for error_of_sample, others in _each_and_others(errors)
+        int(np.count_nonzero(error_of_sample > FACTOR * np.maximum(_bounds(other_errors), steps)))
+        for error_of_sample, other_errors in _each_and_others(errors)
     )
     count, norm = int(np.count_nonzero(beyond)), _norm(error)
     allowed_norm = FACTOR * largest_norm
@@ -164,12 +160,12 @@ def _judge_floats(
             np.unravel_index(int(np.argmax(error / np.where(bound > 0, bound, 1))), error.shape),
         )
     )
-    said = (
+    text = (
         f"off by {norm / size:.2g} of its size, {allowed_norm / size:.2g} allowed; "
         f"worst at {list(worst)}: {ours[worst]} against {exact[worst]}, "
         f"{error[worst]:.2g} off, {bound[worst]:.2g} allowed{_not_judged(judged)}"
     )
-    return Finding(count <= allowed_beyond and norm <= allowed_norm, said)
+    return Finding(count <= allowed_beyond and norm <= allowed_norm, text)
 
 
 def _bounds(errors: Sequence[Array]) -> Array:

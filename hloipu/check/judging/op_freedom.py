@@ -98,8 +98,12 @@ def freedom_of(
         if instruction.opcode == "scatter" and element.is_float and element.mantissa_bits < bits:
             # Implementations may round after each update, of which an element gets so many.
             updates = _elements(computation, instruction.operands[-1])
-            each = ceil(updates / max(1, array_leaves(instruction.shape)[0].element_count))
-            return _sum_freedom(element.mantissa_bits, FACTORS[instruction.opcode], each + 1)
+            updates_per_element = ceil(
+                updates / max(1, array_leaves(instruction.shape)[0].element_count)
+            )
+            return _sum_freedom(
+                element.mantissa_bits, FACTORS[instruction.opcode], updates_per_element + 1
+            )
         return _sum_freedom(bits, FACTORS[instruction.opcode], _terms(computation, instruction))
     table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
     steps = table.get(instruction.opcode, 0)

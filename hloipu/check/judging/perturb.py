@@ -104,8 +104,8 @@ class _Writing:
     def _parameter_of_tuple(self, instruction: Instruction) -> int:
         writer = self._writer
         shape = TupleShape((wide_shape(instruction.shape), F64_SCALAR))
-        own = without(instruction.attributes, DESCRIBES_LEAVES)
-        writer.made.append(instruction._replace(shape=shape, attributes=own))
+        attributes = without(instruction.attributes, DESCRIBES_LEAVES)
+        writer.made.append(instruction._replace(shape=shape, attributes=attributes))
         at = len(writer.made) - 1
         self._take(writer.element("spread", at, 1))
         return writer.element(instruction.name, at, 0)
@@ -151,8 +151,8 @@ class _Writing:
         if instruction.opcode in ("call", "fusion"):
             return writer.widen(self._calling(instruction, "called"), [*operands, *self._spreads()])
         if instruction.opcode == "conditional":
-            given = [operands[0], *map(self._with_spread, operands[1:])]
-            return writer.widen(self._calling(instruction, "branch"), given)
+            branch_operands = [operands[0], *map(self._with_spread, operands[1:])]
+            return writer.widen(self._calling(instruction, "branch"), branch_operands)
         condition = self._forms.written(instruction.attributes.text("condition"), "branch")
         body = self._forms.written(instruction.attributes.text("body"), "body")
         names = {

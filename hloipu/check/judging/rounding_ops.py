@@ -33,17 +33,17 @@ class RoundingOps:
             return at
         return self._leafwise(at, lambda leaf: self._moved_leaf(leaf, bits, spread))
 
-    def rounded(self, at: int, own: Shape) -> int:
+    def rounded(self, at: int, target_shape: Shape) -> int:
         """Append what rounds a value, leaf by leaf, to the element types of its own shape."""
-        if isinstance(own, TupleShape):
+        if isinstance(target_shape, TupleShape):
             parts = [
                 self.rounded(self._writer.element(self._name(at), at, number), part)
-                for number, part in enumerate(own.elements)
+                for number, part in enumerate(target_shape.elements)
             ]
             return self._writer.add(self._name(at), "tuple", self._writer.made[at].shape, parts)
-        if not isinstance(own, ArrayShape):
+        if not isinstance(target_shape, ArrayShape):
             return at
-        kind = own.element_type
+        kind = target_shape.element_type
         if kind.is_float and kind.mantissa_bits < F64.mantissa_bits:
             return self._rounded_floats(at, kind)
         if kind.is_complex and kind.bits == 64:
@@ -72,10 +72,7 @@ class RoundingOps:
             return self._op("select", shape, on, moved, at)
         modulus = self._op("abs", self._real(shape), at)
         error = self._op(
-            "subtract",
-            self._real(shape),
-            self._stretched_cut(modulus, bits, spread),
-            modulus,
+            "subtract", self._real(shape), self._stretched_cut(modulus, bits, spread), modulus
         )
         moved = self._on_parts(at, lambda part: self._op("add", self._real(shape), part, error))
         return self._op("select", shape, on, moved, at)
@@ -109,8 +106,8 @@ class RoundingOps:
         shape = self._array(at)
         step = 2.0 ** (form.min_exponent - form.mantissa_bits)
         steps = self._op("multiply", shape, at, self._value(1 / step, shape))
-        whole = self._op("round-nearest-even", shape, steps)
-        back = self._op("multiply", shape, whole, self._value(step, shape))
+        rounded_steps = self._op("round-nearest-even", shape, steps)
+        back = self._op("multiply", shape, rounded_steps, self._value(step, shape))
         return back
 
     def _cut(self, at: int, exponent_bits: int, mantissa_bits: int) -> int:
@@ -151,13 +148,13 @@ class RoundingOps:
         )
 
     def _once(
-        self, what: str, kind: ElementType, like: ArrayShape, scalar: Callable[[], int]
+        self, purpose: str, kind: ElementType, like: ArrayShape, scalar: Callable[[], int]
     ) -> int:
         """Return a scalar spread over a shape, made on the first request."""
         shape = _like(like, kind)
-        key = what, shape
+        key = purpose, shape
         if key not in self._kept:
-            lone = what, ArrayShape(kind)
+            lone = purpose, ArrayShape(kind)
             if lone not in self._kept:
                 self._kept[lone] = scalar()
             if shape.dimensions:

@@ -163,7 +163,7 @@ def error_test(code: str, module: Module, setup: Setup) -> ErrorTest:
             f"no error has the code {code!r}",
             hint=f"hloipu explain lists the {len(all_codes())} there are",
         )
-    seen: dict[str, str] = {}
+    stage_by_code: dict[str, str] = {}
     for name, stage in STAGES.items():
         try:
             codes = codes_of(lambda: stage(setup, module))  # noqa: B023 - called at once
@@ -171,13 +171,13 @@ def error_test(code: str, module: Module, setup: Setup) -> ErrorTest:
             codes = frozenset({type(crash).__name__})
         if wanted in codes:
             return ErrorTest(wanted, name, setup)
-        seen |= {met: name for met in sorted(codes) if met not in seen}
+        stage_by_code |= {met: name for met in sorted(codes) if met not in stage_by_code}
         if name == "verifying it" and codes:
             break
-    said = ", ".join(f"{met} while {name}" for met, name in seen.items())
+    stages_text = ", ".join(f"{met} while {name}" for met, name in stage_by_code.items())
     raise UsageError(
         "E3115",
-        f"the module does not end in {wanted}" + (f", but in {said}" if said else ""),
+        f"the module does not end in {wanted}" + (f", but in {stages_text}" if stages_text else ""),
         hint="give the same options as to the command that ends in it, such as --target",
     )
 

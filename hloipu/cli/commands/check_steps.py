@@ -15,13 +15,7 @@ from hloipu.check.reference_run import (
 )
 from hloipu.check.references import Against
 from hloipu.check.sampled_steps import sampled
-from hloipu.check.step_values import (
-    Begun,
-    Elements,
-    Numbered,
-    Running,
-    values_of_program,
-)
+from hloipu.check.step_values import Begun, Elements, Numbered, Running, values_of_program
 from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.commands.run import Inputs, session_arrays
 from hloipu.cli.commands.run_session import check_queue_names, source_of_file
@@ -80,7 +74,7 @@ def wants_steps(options: Options) -> bool:
 
 def check_steps(
     module: Module,
-    given: StepsAsked,
+    request: StepsAsked,
     iterations: int,
     isolate: bool,
     reference: Against,
@@ -98,10 +92,10 @@ def check_steps(
             "a file has the results of one plain step, and no state of the loop around it",
             hint="compare with --against xla-cpu or evaluator-f64",
         )
-    asked = given.asked
+    asked = request.asked
     with working("compiling"):
         step, lines = plain_step(module, asked.given, asked.config)
-        step = step if given.fill is None else fill_elided(step, given.fill)
+        step = step if request.fill is None else fill_elided(step, request.fill)
         settled = settled_for(asked, step, print_module(step, FULL))
         options = settled.options
         program = settled.program or compile_verified(settled.module, options)
@@ -110,10 +104,10 @@ def check_steps(
     for text in program.options.get("cut", ()):
         say(text, err=True)
     stop_unless_fits(program)
-    check_queue_names(program.program, given.session)
-    checked = _Checked(step, program, options, given, reference, working)
-    seed = 0 if given.random is None else given.random
-    for iteration in range(iterations if given.inputs is None else 1):
+    check_queue_names(program.program, request.session)
+    checked = _Checked(step, program, options, request, reference, working)
+    seed = 0 if request.random is None else request.random
+    for iteration in range(iterations if request.inputs is None else 1):
         checked.check(seed + iteration, isolate)
     say(f"agrees with {reference.name} on {options.target}, {options.mode}", err=True)
 
@@ -135,21 +129,21 @@ class _Checked:
 
     def check(self, seed: int, isolate: bool) -> None:
         """Run the program on arrays of a seed and compare all that it gives."""
-        program, given, name = self.program, self.given, self.reference.name
+        program, request, name = self.program, self.given, self.reference.name
         step = reference_step(self.module, self.options, program.program.replicas)
-        drawn = None if given.inputs is not None else seed
-        inputs = Inputs(given.inputs, drawn, None, given.limits)
+        drawn = None if request.inputs is not None else seed
+        inputs = Inputs(request.inputs, drawn, None, request.limits)
         arrays = session_arrays(program, self.module, inputs)
         steps = program.program.steps_per_run
-        steps = steps if given.session.steps is None else given.session.steps
+        steps = steps if request.session.steps is None else request.session.steps
         count = steps * step.micro_batches * program.program.replicas
         elements = self._elements(count, seed)
-        running = Running(self.options.mode, self.options.poison, given.session.timeout)
+        running = Running(self.options.mode, self.options.poison, request.session.timeout)
         with self.working("running the program"):
             begun, ours = values_of_program(program, arrays, elements, steps, running)
         with self.working(f"{name} computes the plain steps"):
             theirs = values_of_reference(
-                step, begun, elements, steps, self.reference, told=_tell_steps
+                step, begun, elements, steps, self.reference, report_progress=_tell_steps
             )
         if isinstance(theirs, str):
             raise self._refused(step, begun, elements, theirs)
@@ -159,17 +153,17 @@ class _Checked:
                 lambda moved: values_of_reference(step, begun, elements, steps, moved),
             )
         compared = judged(list(compared_arrays(program.program, ours, theirs, truth)))
-        for each in compared:
-            say(line(each.report, each.name))
-        bad = sum(not each.report.agrees for each in compared)
-        whole = not steps or self._parts_are_whole(step, begun, elements)
-        if bad or not whole:
-            said = f"{bad} of {len(compared)} arrays differ from {name}"
-            say(said, err=True)
-            self._blame(step, begun, elements, said, whole=whole)
+        for array in compared:
+            say(line(array.report, array.name))
+        bad = sum(not array.report.agrees for array in compared)
+        is_plain_step = not steps or self._parts_are_whole(step, begun, elements)
+        if bad or not is_plain_step:
+            message = f"{bad} of {len(compared)} arrays differ from {name}"
+            say(message, err=True)
+            self._blame(step, begun, elements, message, is_plain_step=is_plain_step)
         if isolate and steps:
             self._job(step, begun, elements).check(isolate=True, working=self.working)
-        refuse_unjudged([each.report for each in compared], name)
+        refuse_unjudged([array.report for array in compared], name)
 
     def _parts_are_whole(self, step: ReferenceStep, begun: Begun, elements: Elements) -> bool:
         """Say whether gradients and update together are the plain step, as the reference computes.
@@ -200,29 +194,35 @@ class _Checked:
                 for n in sorted(plain)
             ]
         )
-        bad = [each for each in reports if not each.report.agrees]
-        for each in bad:
-            say(line(each.report, f"cut step, {each.name}"))
+        bad = [report for report in reports if not report.report.agrees]
+        for report in bad:
+            say(line(report.report, f"cut step, {report.name}"))
         mark = "DIFF" if bad else "ok  "
         say(f"{mark} gradients and update together are the plain step on {name}: {len(bad)} of "
             f"{len(reports)} results differ")  # fmt: skip
         return not bad
 
     def _blame(
-        self, step: ReferenceStep, begun: Begun, elements: Elements, said: str, *, whole: bool
+        self,
+        step: ReferenceStep,
+        begun: Begun,
+        elements: Elements,
+        message: str,
+        *,
+        is_plain_step: bool,
     ) -> NoReturn:
         """Look for the op at fault in the plain step; raise MismatchError E6002 or E6003."""
-        if not whole:
+        if not is_plain_step:
             raise MismatchError(
                 "E6003",
-                f"{said}: gradients and update, as the step is taken apart, are not the plain step",
+                f"{message}: gradients and update of the step taken apart are not the plain step",
                 hint="report it with the module; --micro-batches 1 leaves the step whole",
             )
         say("the plain step alone, on its first element:", err=True)
         self._job(step, begun, elements).check(isolate=False, working=self.working)
         raise MismatchError(
             "E6003",
-            f"{said}, and the plain step alone agrees",
+            f"{message}, and the plain step alone agrees",
             hint="what differs is how the step is looped, cut or copied: leave out one of these "
             "options after the other to see which, and report it",
         )
@@ -287,5 +287,5 @@ class _Checked:
 
 def plain_options(options: Options) -> Options:
     """Return options under which the plain step is compiled for the same machine."""
-    kept = {name: getattr(options, name) for name in OPTIONS if name in _KEPT}
-    return Options(**kept, over_memory="allow")
+    fixed = {name: getattr(options, name) for name in OPTIONS if name in _KEPT}
+    return Options(**fixed, over_memory="allow")

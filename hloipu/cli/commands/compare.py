@@ -110,7 +110,7 @@ def command(
     names = names if names[0] != names[1] else [first, second]
     if output is not None:
         _write_page(output, records, names, compared)
-    failing = [text for each in asking if (text := failed(each, compared["figures"]))]
+    failing = [text for condition in asking if (text := failed(condition, compared["figures"]))]
     if as_json:
         say(json.dumps(compared | ({"failed": failing} if asking else {})))
     else:

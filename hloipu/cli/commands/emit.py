@@ -60,9 +60,9 @@ def costs_text(profile: Profile, most: int) -> str:
         for step in chosen
     ]
     shown = sum(step.cycles for step in chosen)
-    rest = profile.lower_bound_cycles - shown
-    if rest:
-        rows.append(("other steps", "", "", "", "", f"{rest:,}", "", ""))
+    other_cycles = profile.lower_bound_cycles - shown
+    if other_cycles:
+        rows.append(("other steps", "", "", "", "", f"{other_cycles:,}", "", ""))
     unknown = " (at least: data decides)" if profile.total_cycles is None else ""
     rows.append((f"total{unknown}", "", "", "", "", f"{profile.lower_bound_cycles:,}", "", ""))
     head = ("step", "kind", "instruction", "codelet", "runs", "cycles", "tiles", "bytes moved")

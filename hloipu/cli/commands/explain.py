@@ -90,11 +90,11 @@ def _explain_sharding(op: str, file: str, limits: Limits, asked: Asked, *, as_js
     if as_json:
         record = {
             "schema": "hloipu.shardings/1",
-            "values": [each.record() for each in explanations],
+            "values": [explanation.record() for explanation in explanations],
         }
         say(json.dumps(record, ensure_ascii=False))
     else:
-        say("".join(each.text() for each in explanations), nl=False)
+        say("".join(explanation.text() for explanation in explanations), nl=False)
 
 
 def records_of(records: Sequence[Record], op: str) -> list[Record]:

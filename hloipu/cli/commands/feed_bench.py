@@ -116,10 +116,10 @@ def matching(element: Any, feeds: list[ElementSpec]) -> ElementSpec:
         return spec
     of_file = spec_of(element)
     if feeds:
-        taken = " or ".join(map(str, feeds))
+        accepted = " or ".join(map(str, feeds))
         raise UsageError(
             "E2064",
-            f"the executable takes {taken}; elements of the file are {of_file}",
+            f"the executable takes {accepted}; elements of the file are {of_file}",
             hint="choose --arrays and --batch, or convert the file's arrays",
         )
     return of_file
@@ -142,7 +142,7 @@ def required(
     seconds = estimate.lower_bound_cycles / program.machine.chip.clock_hz
     takes = most_takes(program.program)
     rate = takes / seconds if seconds else 0.0
-    best = max(each.elements_per_second for each in rates)
+    best = max(epoch.elements_per_second for epoch in rates)
     return {
         "elements_per_run": takes,
         "cycles_per_run": estimate.lower_bound_cycles,

@@ -44,7 +44,7 @@ def command(folder: str, asked: Asked) -> None:
     say(f"wrote {path}", err=True)
 
 
-def text(given: Mapping[str, object]) -> str:
+def text(stated: Mapping[str, object]) -> str:
     """Return the file: options that are given set, others as comments with their defaults."""
     lines = ["# Options of hloipu; the command line and HLOIPU_FLAGS win over them.", ""]
     tables: list[str] = []
@@ -54,7 +54,7 @@ def text(given: Mapping[str, object]) -> str:
             row = OPTIONS[name]
             if not row.about.in_file:
                 continue
-            value = given.get(name)
+            value = stated.get(name)
             if isinstance(row.kind, Pairs) and isinstance(value, tuple):
                 pairs = [f"{_toml(key)} = {_toml(part)}" for key, part in value]
                 tables += [f"# {row.about.help}", f"[{name}]", *pairs, ""]

@@ -164,13 +164,15 @@ def list_text() -> str:
     return "\n".join(parts)
 
 
-def pass_text(one: type[Pass]) -> str:
+def pass_text(pass_type: type[Pass]) -> str:
     """Return what there is to know about one pass."""
-    lines = [f"{one.name}: {one.help_text()}"]
-    lines += [f"    {{{option}}}" for option in option_texts(one)]
+    lines = [f"{pass_type.name}: {pass_type.help_text()}"]
+    lines += [f"    {{{option}}}" for option in option_texts(pass_type)]
     for word, facts in (
-        ("requires", one.requires), ("establishes", one.establishes), ("breaks", one.breaks)
-    ):  # fmt: skip
+        ("requires", pass_type.requires),
+        ("establishes", pass_type.establishes),
+        ("breaks", pass_type.breaks),
+    ):
         if facts:
             lines.append(f"    {word} {listed(facts)}")
     return "\n".join(lines)

@@ -135,11 +135,13 @@ def check_combination(
 ) -> None:
     """Raise UsageError E3118 unless there is exactly one test, with options that it heeds."""
     tests = {"--error": code is not None, "--differs": differs, "--test": test is not None}
-    given = [name for name, is_given in tests.items() if is_given]
-    if len(given) != 1:
+    chosen_tests = [name for name, is_given in tests.items() if is_given]
+    if len(chosen_tests) != 1:
         raise UsageError(
             "E3118",
-            f"{' and '.join(given)} exclude each other" if given else "nothing says what to keep",
+            f"{' and '.join(chosen_tests)} exclude each other"
+            if chosen_tests
+            else "nothing says what to keep",
             hint="give one of --error CODE, --differs and --test CMD",
         )
     if test is not None and (asked.given or values_given):

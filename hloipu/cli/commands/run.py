@@ -111,11 +111,11 @@ def command(
         return
     wanted = not (no_progress or reporting.as_json)
     with shown_meanwhile(wanted=wanted), doing("run"), timed(reporting) as phases:
-        given = Inputs(inputs, random, fill, limits, session.inputs)
+        array_sources = Inputs(inputs, random, fill, limits, session.inputs)
         if page is not None:
             check_writable(page)
         # Programs from the cache have no module any more, which pages show.
-        work = prepared(given_file(file), given, asked, phases, caches=page is None)
+        work = prepared(given_file(file), array_sources, asked, phases, caches=page is None)
         program = replace(work.program, live_bytes=limits.values.live_bytes)
         work = replace(work, program=program)
         with native_kernels_of(work.options):
@@ -215,19 +215,15 @@ def session_arrays(
             "E3112", "--inputs and --random exclude each other", hint="give one of them"
         )
     if inputs.file is not None:
-        given = [number_of(port) for port, _ in ports_named(program, inputs.numbers)]
-        return read_arrays(inputs.file, program.program, module, given)
+        given_apart = [number_of(port) for port, _ in ports_named(program, inputs.numbers)]
+        return read_arrays(inputs.file, program.program, module, given_apart)
     if inputs.random is not None:
         return random_arrays(inputs.random, program.program, module)
     return {}
 
 
 def run_resident(
-    work: Work,
-    session: SessionOptions,
-    phases: Phases,
-    reporting: Reporting,
-    output: str | None,
+    work: Work, session: SessionOptions, phases: Phases, reporting: Reporting, output: str | None
 ) -> Profile:
     """Run a program in a session and report it; return the run's profile."""
     program = work.program

@@ -66,19 +66,19 @@ def run_in_session(
     gave. Raises what sessions raise, UsageError E3151 for options that contradict each other.
     """
     check_steps_asked(program.program, asked)
-    seen = seen_by_users(program.program)
-    state = {p.name: arrays[p.parameter] for p in seen.state if p.parameter in arrays}
-    made_up = {queue.name: SYNTHETIC for queue in seen.queues if options.synthetic_data}
+    user_view = seen_by_users(program.program)
+    state = {p.name: arrays[p.parameter] for p in user_view.state if p.parameter in arrays}
+    made_up = {queue.name: SYNTHETIC for queue in user_view.queues if options.synthetic_data}
     files = {**made_up, **asked.infeeds}
     check_queue_names(program.program, asked)
     infeeds = {
         queue.name: fed
-        for queue in seen.queues
+        for queue in user_view.queues
         if queue.to_device
         and (fed := _fed(queue, files, program.program.hosts, asked.repeats, options.seed))
     }
     numbers = numbers_asked(program, asked)
-    given: dict[str, Any] = {
+    session_options: dict[str, Any] = {
         "state": state or None,
         "constants": {
             **{n: arrays[n] for n in constant_numbers(program.program) if n in arrays},
@@ -92,7 +92,7 @@ def run_in_session(
         "rates": producer_rates(program.program, asked, options.seed),
         "max_iterations": options.max_iterations,
     }
-    with _opened(program, asked, given) as session:
+    with _opened(program, asked, session_options) as session:
         outputs = _all_steps(session, asked, numbers, progress)
         drained = {
             queue.name: [arrived.element for arrived in session.arrived(queue.name)]
@@ -104,15 +104,15 @@ def run_in_session(
 
 
 def _opened(
-    program: CompiledProgram, asked: SessionOptions, given: Mapping[str, Any]
+    program: CompiledProgram, asked: SessionOptions, session_options: Mapping[str, Any]
 ) -> "Session | HostsSession":
     """Return a session in this process, or one in several."""
     if asked.scheduler is None and asked.processes is None:
-        return program.session(**given)
+        return program.session(**session_options)
     from hloipu.hosts import open_session  # few runs have several processes
 
     where: dict[str, Any] = {"scheduler": asked.scheduler or "local", "processes": asked.processes}
-    return open_session(program, **where, **given)
+    return open_session(program, **where, **session_options)
 
 
 def producer_rates(program: Program, asked: SessionOptions, seed: int) -> dict[str, float]:
@@ -247,18 +247,20 @@ def numbers_asked(program: CompiledProgram, asked: SessionOptions) -> dict[int, 
     return values_by_number
 
 
-def ports_named(program: CompiledProgram, given: Mapping[str, str]) -> list[tuple[Port, str]]:
+def ports_named(
+    program: CompiledProgram, text_by_name: Mapping[str, str]
+) -> list[tuple[Port, str]]:
     """Return the parameters that `--input` names, and what it gives them; raises E3154."""
     ports = {port.stream: port for port in seen_by_users(program.program).parameters}
-    keys = {int(name) if name.isdecimal() else name: text for name, text in given.items()}
+    keys = {int(name) if name.isdecimal() else name: text for name, text in text_by_name.items()}
     named = named_arrays(program.program, keys, program.parameter_names)
     return [(ports[stream], text) for stream, text in named.items()]
 
 
 def _values(port: Port, text: str) -> list[Any]:
-    read = int if ELEMENT_TYPES[port.element_type].is_integer else float
+    number_type = int if ELEMENT_TYPES[port.element_type].is_integer else float
     try:
-        return [read(word) for word in text.split(",")]
+        return [number_type(word) for word in text.split(",")]
     except ValueError:
         raise UsageError(
             "E3011", f"--input {port.stream}={text[:40]}: expected are numbers between commas"
@@ -315,12 +317,12 @@ def _folder(path: str) -> Path:
 
 def _by_result(session: "Session | HostsSession", outputs: Sequence[Any]) -> dict[int, Any]:
     """Return results and state by the number of the entry's result that they are."""
-    seen = seen_by_users(session.program)
+    user_view = seen_by_users(session.program)
     array_by_result = {
-        number_of(port): array for port, array in zip(seen.results, outputs, strict=False)
+        number_of(port): array for port, array in zip(user_view.results, outputs, strict=False)
     }
     state = session.state()
-    array_by_result |= {p.result: state[p.name] for p in seen.state if p.result >= 0}
+    array_by_result |= {p.result: state[p.name] for p in user_view.state if p.result >= 0}
     return dict(sorted(array_by_result.items()))
 
 

@@ -80,8 +80,10 @@ def show_tree(
     from hloipu.cli.options import Asked
     from hloipu.showing import Phases
 
-    given = {"target": target, "assume_trips": assume_trips}
-    asked = Asked("estimate", {k: v for k, v in given.items() if v is not None}, None, False)
+    stated_options = {"target": target, "assume_trips": assume_trips}
+    asked = Asked(
+        "estimate", {k: v for k, v in stated_options.items() if v is not None}, None, False
+    )
     program = program_of(file, limits, asked, Phases())
     say_drawn([drawn_tree(program, program.estimate().counts, most)])
 
