@@ -1,4 +1,4 @@
-"""Compiling from Python: text in, a program to run out; options are the command line's."""
+"""Compile from Python: text in, a program to run out; options are the command line's."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -125,7 +125,7 @@ def settled_options(module: Module, text: str | None, options: Options) -> Settl
 
 @contextmanager
 def _searching(options: Options) -> Iterator[Search]:
-    """Go by the search around, or by one of its own; it takes as long as options allow."""
+    """Use the search in progress, or a new one bounded by the options."""
     search = current_search()
     search.limit(options.time_limit)
     with searching(search):

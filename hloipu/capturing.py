@@ -1,4 +1,4 @@
-"""HLO modules of a script: run it under XLA's dump flags, keep what it compiled, ranked by work."""
+"""Capture the HLO modules of a script under XLA's dump flags, ranked by work."""
 
 import json
 import os
@@ -88,7 +88,7 @@ class CapturedModule:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What a script compiled: the module with the most work first."""
+    """Modules that a script compiled, the one with the most work first."""
 
     command: tuple[str, ...]
     folder: str

@@ -1,4 +1,4 @@
-"""From options to the ways of cutting a step over IPUs, their table, and the best of them."""
+"""Search for the best cut of a step over IPUs, as options allow."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -62,7 +62,7 @@ Assumed."""
 
 @dataclass(frozen=True)
 class Choice:
-    """What was looked at, and what to compile."""
+    """Candidates that were estimated, and the one to compile."""
 
     module: Module = field(repr=False)
     """Verified, as it was given."""

@@ -1,4 +1,4 @@
-"""From options to what a module is compiled for, and with which passes."""
+"""Options to a compile request: machine, passes and settings."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -58,7 +58,7 @@ def pipeline_of(options: Options) -> str:
 
 @contextmanager
 def plugins(options: Options) -> Iterator[None]:
-    """Have the passes of a user's own files within the block."""
+    """Enable the passes of a user's plugin files within the block."""
     with added_passes_forgotten() if options.plugin else nullcontext():
         from hloipu_compiler.passes.framework.plugins import load_plugin
 

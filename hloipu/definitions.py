@@ -1,4 +1,4 @@
-"""What custom calls compute, as their user says it: HLO text, files of it, or JAX functions."""
+"""User definitions of custom calls: HLO text, files of it, or JAX functions."""
 
 from collections.abc import Mapping
 from os import PathLike

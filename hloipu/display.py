@@ -1,4 +1,4 @@
-"""A line on a terminal, or in a notebook's cell, that tells what goes on; drawn by Rich."""
+"""Progress line on a terminal or in a notebook cell; drawn by Rich."""
 
 from itertools import groupby
 from threading import Event, Lock, Thread
@@ -32,7 +32,7 @@ class Display:
         self._thread = Thread(target=self._show, name="hloipu progress", daemon=True)
 
     def __call__(self, parts: tuple[str, ...], done: int, count: int) -> None:
-        """Take in how far work is."""
+        """Record progress."""
         self._heard = parts, done, count
 
     def __enter__(self) -> None:

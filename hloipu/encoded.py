@@ -1,4 +1,4 @@
-"""Modules in Graphcore's encoding, made plain before anything else looks at them."""
+"""Convert modules in Graphcore's encoding to plain steps before anything else reads them."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Arrays that a session begins with, from files or at random: state, and constants of a run."""
+"""Initial state and constants of a session, from files or at random."""
 
 from collections.abc import Collection, Mapping
 from typing import Any

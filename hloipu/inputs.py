@@ -1,4 +1,4 @@
-"""Arguments for a module from files or at random, as the command line gives them."""
+"""Arguments of a module, from files or at random."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -130,7 +130,7 @@ def stored_arrays(path: str) -> Iterator[StoredArrays]:
 
 
 def as_user_dtype(array: Array, element_type: str) -> Array:
-    """Read stored raw bits as the type they stand for; anything else is returned as it is."""
+    """View stored raw bits as the type they stand for; anything else is returned unchanged."""
     dtype = user_dtype(element_type)
     return array.view(dtype) if _stands_for(array.dtype, element_type) else array
 

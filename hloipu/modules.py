@@ -1,4 +1,4 @@
-"""Modules from Python: HLO text in, a parsed or verified module or its values out."""
+"""Parse, verify and evaluate HLO text from Python."""
 
 from collections.abc import Mapping
 from dataclasses import fields

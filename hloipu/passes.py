@@ -1,4 +1,4 @@
-"""What a pass of your own is made of: `docs/writing-a-pass.md` tells how.
+"""Public names for writing a pass; see `docs/writing-a-pass.md`.
 
 from hloipu.passes import NO_ATTRIBUTES, Pass, register, rewritten, with_each
 """

@@ -1,4 +1,4 @@
-"""What options say of cutting a step into micro-batches and stages."""
+"""Report how options cut a step into micro-batches and stages."""
 
 from math import prod
 

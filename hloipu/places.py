@@ -1,4 +1,4 @@
-"""Which IPUs of a system a program takes: devices by their ids, and the order within them."""
+"""Physical IPUs of a program: device ids, and the order within them."""
 
 from dataclasses import replace
 

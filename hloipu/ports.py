@@ -1,4 +1,4 @@
-"""Between the arguments of a module and those of its program."""
+"""Map a module's arguments to its program's."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What options say of dividing arrays over a mesh of IPUs, and what is found for `auto`."""
+"""Mesh and sharding options, and the search for `--mesh auto`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

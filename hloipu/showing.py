@@ -1,4 +1,4 @@
-"""The phases of long work: timed, shown where somebody looks, ended by who waited enough."""
+"""Phases of long work: timed, shown on terminals and in notebooks, ended by an interrupt."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ _DISPLAY: ContextVar["Display | None"] = ContextVar("display")
 
 @contextmanager
 def shown(*, wanted: bool = True) -> Iterator[None]:
-    """Show what the block tells of itself by `watching`, where somebody looks.
+    """Show the progress that the block reports by `watching`, on terminals and in notebooks.
 
     Within another such block, or one that is not `wanted`, it changes nothing.
     """
@@ -45,7 +45,7 @@ def shown(*, wanted: bool = True) -> Iterator[None]:
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """Take what is shown off the terminal while something else is written there."""
+    """Hide the progress display while something else is written to the terminal."""
     display = _DISPLAY.get(None)
     if display is None:
         yield
@@ -115,7 +115,7 @@ _ENDING = b"\ninterrupted: ending with the best so far; once more stops at once\
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Have the first interrupt end a search that has something already; every other one stops.
+    """Let the first interrupt end a search that has a result; every other one stops.
 
     Leaves alone how a signal is met that Python does not make KeyboardInterrupt of.
     """

@@ -1,4 +1,4 @@
-"""Options that make a step take several elements of its feeds, and how many a program takes."""
+"""Options by which a step takes several elements of its feeds, and their number."""
 
 from hloipu_runtime.program.step_elements import elements_per_step
 

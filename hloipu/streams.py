@@ -1,4 +1,4 @@
-"""Where data comes from and goes to: sources, queues, and how fast they are.
+"""Sources, queues and their rates, for users.
 
     import hloipu.streams as streams
 
@@ -51,7 +51,7 @@ __all__ = [
 
 
 class _Generated:
-    """What a generator function yields, anew each time it is gone through."""
+    """Values of a generator function, restarted for each pass."""
 
     def __init__(self, function: Callable[[], Iterator[Any]]) -> None:
         self._function = function

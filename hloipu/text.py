@@ -1,4 +1,4 @@
-"""HLO text in: from a path, an open file or the text itself."""
+"""Read HLO text from a path, an open file or the text itself."""
 
 import os
 import re
@@ -77,7 +77,7 @@ class _Begun:
 
 
 def _begun(stream: IO[bytes]) -> IO[bytes]:
-    """Return an open file to read from; OSError for a pipe to which nobody writes for a while."""
+    """Return an open file; OSError for a pipe that nobody writes to within a short time."""
     head: bytes | None = b""
     if S_ISFIFO(os.fstat(stream.fileno()).st_mode):
         deadline = monotonic() + _WAIT_SECONDS

@@ -1,4 +1,4 @@
-"""From options to how a step is wrapped for the device."""
+"""Options to the device loop around a step."""
 
 from hloipu.options.table import Options
 from hloipu_compiler.plan.wrapping import WrappingRequest

@@ -1,4 +1,4 @@
-"""What makes a program fit that does not: how many IPUs, and changes, each compiled with."""
+"""Find changes that make a program fit: more IPUs, options or model edits, each compiled."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Compiling a module anew with a change, and what came of it."""
+"""Compile a module with one change, and record the result."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -23,7 +23,7 @@ SMALLER = "smaller-batch"
 
 
 class Limit(NamedTuple):
-    """How much trying is allowed."""
+    """Budget of trials."""
 
     trials: int = 9
     """With the compilation before them: ten times as long as compiling."""

@@ -1,1 +1,1 @@
-"""What `hloipu check` does beside comparing arrays: ops alone, steps, and a time for all of it."""
+"""Checking: outputs, single ops, steps in loops, and a time limit for all of it."""

@@ -1,4 +1,4 @@
-"""Arrays that steps leave behind, by their names, and how they compare."""
+"""Arrays that a stepped program leaves, by name, compared with the reference's."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Compared(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamedReport:
-    """How an array compares."""
+    """Comparison of an array, with its name."""
 
     name: str
     report: OutputReport

@@ -1,4 +1,4 @@
-"""Random arguments under which a module's results are finite, found by trying some with it."""
+"""Random arguments under which a module's results are finite, found by trial."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A step in the two parts that a reference runs: gradients of a micro-batch, and one update.
+"""A step split as a reference runs it: gradients of a micro-batch, and one update.
 
 The cut is made anew, into as few stages as can be and with nothing offloaded or in parts, and only
 as a module: no codegen takes part. Both parts are HLO of their own, so that XLA:CPU runs them.
@@ -66,7 +66,7 @@ class ReferenceStep:
 
 
 def reference_step(module: Module, options: Options, replicas: int) -> ReferenceStep:
-    """Return a step as a reference runs it for a program with so many replicas.
+    """Return a step as a reference runs it, for a program with some number of replicas.
 
     Raises UnsupportedError E0466 for what no reference runs, and what compiling the step raises.
     """

@@ -48,7 +48,7 @@ class Divergence:
 
 @dataclass(slots=True)
 class Tally:
-    """What is known of a search while it goes on, and after it was stopped."""
+    """Progress of a search, kept after it was stopped."""
 
     begun: int = 0
     """Ops handed to the reference, or still to be."""

@@ -52,7 +52,7 @@ class OutputReport:
 
 @dataclass(frozen=True, slots=True)
 class Truth(Sequence[Array]):
-    """What a reference says a module's results are, as leaves in f64, c128 and integers.
+    """A reference's results of a module, as leaves in f64, c128 and integers.
 
     As a sequence it is its `values`.
     """

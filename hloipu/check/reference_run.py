@@ -1,4 +1,4 @@
-"""Steps in a loop, cut or on replicas, as a reference computes them: one plain step at a time.
+"""Run a looped, cut or replicated step on a reference: one plain step at a time.
 
 Where gradients are combined, each micro-batch of each replica is computed by itself and its
 gradients are added up here, in numpy, as docs/many-ipus.md says; then comes one update.
@@ -34,7 +34,7 @@ def values_of_reference(
     *,
     report_progress: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> StepValues | str:
-    """Return what so many steps give, or why the reference cannot tell.
+    """Return the values of `updates` steps, or why the reference cannot tell.
 
     `report_progress` is called after each update.
     """
@@ -104,7 +104,7 @@ class _Run:
         """By result, each time that it is given: the arrays of all replicas."""
 
     def values(self, updates: int, report_progress: Callable[[int, int], None]) -> StepValues:
-        """Do so many updates; return what they give."""
+        """Run `updates` updates; return their values."""
         for number in range(updates):
             self._one_update(number)
             report_progress(number + 1, updates)
@@ -148,14 +148,14 @@ class _Run:
             self._give(late, self.step.parts.late)
 
     def plain(self, places: Sequence[int], states: Sequence[Numbered]) -> list[Numbered]:
-        """Do the plain step on elements and states; return all of its results by number."""
+        """Run the plain step on elements and states; return all of its results by number."""
         arguments = [self._arguments(n, state) for n, state in zip(places, states, strict=True)]
         return [dict(enumerate(results)) for results in self.compute(self.step.module, arguments)]
 
     def micro_batch(
         self, places: Sequence[int], states: Sequence[Numbered]
     ) -> tuple[list[list[Array]], list[Numbered], list[Numbered]]:
-        """Do micro-batches; return gradients, results, and state that goes to the next one."""
+        """Run micro-batches; return gradients, results, and state for the next one."""
         parts = self._parts
         arguments = [self._arguments(n, state) for n, state in zip(places, states, strict=True)]
         count, carried = len(parts.accumulations), len(parts.carried)
@@ -169,7 +169,7 @@ class _Run:
     def update(
         self, gradients: Sequence[Sequence[Array]], states: Sequence[Numbered], last: int
     ) -> tuple[list[Numbered], list[Numbered]]:
-        """Do the update of each replica; return its results, and the state after it.
+        """Run the update of each replica; return its results, and the state after it.
 
         `last`: the place of the last elements, which stand for parameters that it does not read.
         """

@@ -1,4 +1,4 @@
-"""What values are compared with: XLA:CPU, our evaluator in f64, a file of known results."""
+"""References: XLA:CPU, our evaluator in f64, a file of known results."""
 
 from collections.abc import Sequence
 from typing import Self

@@ -1,4 +1,4 @@
-"""What steps give without errors, and with errors as large as the budgets of their ops allow.
+"""Reference values of steps without errors, and samples with errors within op budgets.
 
 Each module of a step is computed in the form of `hloipu.check.judging.perturb` and its results are
 brought back to their own types, so that all that is between the modules, such as adding gradients

@@ -1,4 +1,4 @@
-"""Single instructions as modules of their own, and many of them side by side in one module.
+"""Single instructions as modules, and many of them batched in one module.
 
 A reference takes a fixed time for each module that it is handed, most of it before it begins to
 compute. So instructions go to it by the dozen; a batch that it refuses is halved until what it

@@ -1,4 +1,4 @@
-"""Values of a step in a loop, cut or on replicas: as its program gives them, and as a reference."""
+"""Values of a looped, cut or replicated step: from its program, and from a reference."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ Numbered = dict[int, Array]
 
 @dataclass(frozen=True)
 class StepValues:
-    """What a run of steps gives, of all replicas: arrays of several have one more axis, the first.
+    """Values of a run of steps; those of several replicas have one more axis, the first.
 
     Arrays are in user dtypes, those of a reference in f64 perhaps in f64.
     """
@@ -38,7 +38,7 @@ class StepValues:
 
 @dataclass(frozen=True)
 class Begun:
-    """What a run of steps begins with."""
+    """Initial state and constants of a run of steps."""
 
     states: list[Numbered]
     """Of each replica, by parameter."""
@@ -48,7 +48,7 @@ class Begun:
 
 @dataclass(frozen=True)
 class Running:
-    """How a program is to run."""
+    """Options of running a program."""
 
     mode: Mode
     poison: bool

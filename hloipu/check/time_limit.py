@@ -1,4 +1,4 @@
-"""A time for a command as a whole, whatever it does when the time is up."""
+"""A time limit for a whole command."""
 
 import signal
 from collections.abc import Iterator

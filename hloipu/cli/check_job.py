@@ -1,4 +1,4 @@
-"""What `hloipu check` compares: a module on arguments, and then its ops one by one."""
+"""One `hloipu check`: a module on arguments, then its ops one by one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def on_tiles(module: Module, options: Options) -> Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is compared: a module on leaves of arguments, with a reference."""
+    """A comparison: a module on leaves of arguments, with a reference."""
 
     module: Module
     leaves: list[Array]
@@ -48,7 +48,7 @@ class Job:
     """What is compiled: the module with annotations that divide its arrays, where it has some."""
 
     def check(self, *, isolate: bool, working: Working) -> list[OutputReport]:
-        """Say how each result compares; then name the op at fault. Return the results' reports.
+        """Compare and print each result; then name the op at fault. Return the results' reports.
 
         Raises MismatchError E6002 for an op that is off, E6003 for results where none is.
         """
@@ -85,7 +85,7 @@ class Job:
         return compare_outputs(module, ours, theirs, truth)
 
     def name_first(self, tiles: Tiles | None, differs: str, working: Working) -> None:
-        """Look for the first op that is off, alone and on equal operands, and say what is known.
+        """Find the first op that is off, alone and on equal operands, and print it.
 
         `differs` says what differs, empty if nothing does. Raises MismatchError E6002 for an op
         that is off, E6003 where values differ and none is found, TimeUpError where nothing differs
@@ -155,7 +155,7 @@ def refuse_unjudged(reports: Sequence[OutputReport], against: str) -> None:
 
 
 def tally_text(tally: Tally, against: str) -> str:
-    """Say how many ops were judged and how, how many were not and why, and which came nearest."""
+    """Return how many ops were judged and how, how many were not and why, and the nearest."""
     left = tally.begun - tally.judged - tally.passed_over["the reference refuses"]
     reasons = [f"{count} {why}" for why, count in tally.passed_over.most_common(_LISTED) if count]
     reasons += [f"{left} were not reached"] if left > 0 else []
@@ -184,7 +184,7 @@ def line(report: OutputReport, name: str = "") -> str:
 
 
 def off_text(off: OffOnTiles, module: Module) -> str:
-    """Say which instruction is off on tiles, where it comes from, and by how much."""
+    """Return which instruction is off on tiles, its source line, and by how much."""
     return (
         f"first instruction that differs on tiles: {_placed(module, off.instruction)}\n"
         f"  {off.said} (the evaluator's value)"
@@ -200,7 +200,7 @@ def _placed(module: Module, instruction: Instruction, inside: str = "") -> str:
 
 
 def divergence_text(module: Module, divergence: Divergence) -> str:
-    """Say which op diverges, where it comes from, both values and the budget."""
+    """Return which op diverges, its source line, both values and the budget."""
     inside = f" in {printable(divergence.computation)}"
     return (
         f"first op that diverges: {_placed(module, divergence.instruction, inside)}\n"

@@ -9,7 +9,7 @@ _HEAD = ("micro-batches/s", "needed on an IPU", "bubble", "fits", "flags")
 
 
 def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
-    """Return the rows of a choice, at most so many, and what was chosen."""
+    """Return the first rows of a choice as a table, and what was chosen."""
     lines = [table(_HEAD, [_row(row) for row in choice.rows[:most]], left=0)]
     if len(choice.rows) > most:
         lines.append(f"… and {len(choice.rows) - most} more")

@@ -1,4 +1,4 @@
-"""What the commands that compile share: from FILE and options to a program, and its report."""
+"""Shared by commands that compile: FILE and options to a program and its report."""
 
 import functools
 import json
@@ -50,7 +50,7 @@ _OF_COMPILING = (
 
 @dataclass(frozen=True, slots=True)
 class Reporting:
-    """How a command is to report."""
+    """Report options of a command."""
 
     profile: str | None
     """File for the profile."""
@@ -164,7 +164,7 @@ def is_executable(file: str) -> bool:
 
 
 def loaded(file: str, asked: Asked, phases: Phases) -> tuple[CompiledProgram, Options]:
-    """Return an executable as options say, and these; those that say nothing leave it as it is.
+    """Return an executable with the options applied, and these.
 
     Raises UsageError E3144 where the command line says how to compile it.
     """
@@ -219,7 +219,7 @@ def report(profile: Profile, reporting: Reporting) -> None:
 
 
 def tell_pipelines(profile: Profile) -> None:
-    """Say on stderr how the program's pipelines work."""
+    """Print on stderr how the program's pipelines work."""
     for line in pipeline_lines(profile):
         say(line, err=True)
 

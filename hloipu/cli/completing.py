@@ -1,4 +1,4 @@
-"""What a shell offers for the value of an option of the table."""
+"""Shell completion of option values."""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Pictures for the terminal: bars, pipeline charts, and the tree of a program's steps.
+"""Terminal charts: bars, pipeline charts, and the tree of a program's steps.
 
 Rich draws them: in colours on a terminal, as plain lines of text elsewhere.
 """

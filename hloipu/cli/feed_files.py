@@ -1,4 +1,4 @@
-"""Which arrays of a file feed a queue, and in which order."""
+"""Match arrays of a file with a queue's leaves."""
 
 from collections.abc import Iterator
 from pathlib import Path

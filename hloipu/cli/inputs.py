@@ -1,4 +1,4 @@
-"""Files that several subcommands take and write; outputs are looked at before the work."""
+"""Input and output files of subcommands; outputs are checked before the work."""
 
 import sys
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""The memory report for people: what fills the fullest tile, and how full the others are."""
+"""The memory report as text: what fills the fullest tile, and how full the others are."""
 
 from collections.abc import Iterator
 

@@ -29,7 +29,7 @@ _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the command line says of the options: the values given, and where else to look."""
+    """Option values of a command line, and where else to look."""
 
     command: str
     given: Mapping[str, object]
@@ -38,7 +38,7 @@ class Asked:
 
     @property
     def opaque(self) -> tuple[tuple[str, int], ...]:
-        """Cycles of custom calls that nobody describes; of estimates alone."""
+        """Cycles of opaque custom calls; for estimates alone."""
         if self.command != "estimate":
             return ()
         return resolve(
@@ -63,7 +63,7 @@ class Asked:
 
 
 def native_kernels_of(options: Options) -> AbstractContextManager[None]:
-    """Let kernels be compiled within the block, or not, as options say; so for their cache."""
+    """Allow or forbid compiled kernels and their cache within the block, as options say."""
     from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 
     folder = None if options.cache_dir is None else Path(options.cache_dir)
@@ -121,7 +121,7 @@ class TableOption(click.Option):
         self.row = row
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Have the parser collect every use, which it would drop but for the last."""
+        """Make the parser collect every use; it would keep only the last."""
         if not self.is_flag:
             parser.add_option(obj=self, opts=self.opts, dest=self.name, action="append", nargs=1)
             return

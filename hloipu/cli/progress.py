@@ -1,4 +1,4 @@
-"""What commands tell of how far they are, beside what compiling tells itself."""
+"""Progress reports of commands, beside those of compiling."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from hloipu_runtime.watching import doing, is_heard, telling
 
 
 def turns_told(mode: str, program: CompiledProgram) -> Progress | None:
-    """Return what a run is to report its steps and turns of loops to; None where nobody listens."""
+    """Return where a run reports steps and loop iterations; None without a listener."""
     if not is_heard():
         return None
     cycles, total = program.estimate().total_cycles, steps_of(program)
@@ -36,7 +36,7 @@ class Working:
 
     @contextmanager
     def __call__(self, activity: str) -> Iterator[None]:
-        """Tell that so much is being done, until the end of the block."""
+        """Report an activity until the end of the block."""
         self.what = activity
         with doing(activity):
             yield

@@ -1,4 +1,4 @@
-"""What the command line prints: all of it goes through here, so that no text drives a terminal."""
+"""Printing: everything goes through here, so that no text drives a terminal."""
 
 import os
 

@@ -16,7 +16,7 @@ MEASURED = "measured"
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What the command line says of a session."""
+    """Session options of a command line."""
 
     infeeds: Mapping[str, str]
     """Queue -> file, or `synthetic`."""
@@ -74,32 +74,32 @@ _OPTIONS: Mapping[str, Callable[[Any], Any]] = {
         help="Write what an outfeed gave to this .npz file; repeatable."),
     "producer_rate": click.option(
         "--producer-rate", multiple=True, metavar="NAME=RATE",
-        help="Have the host make so many elements of an infeed per simulated second, "
+        help="Elements of an infeed that the host makes per simulated second, "
         f"or as many as it does here (NAME={MEASURED}); by default all are "
         "there in time; repeatable."),
     "steps": click.option(
         "--steps", type=click.IntRange(0), metavar="N",
-        help="Do N steps in all, resumed ones counted; by default one run's."),
+        help="Run N steps in all, resumed ones counted; by default one run's."),
     "repeat": click.option(
-        "--repeat", is_flag=True, help="Begin infeeds again where their files end."),
+        "--repeat", is_flag=True, help="Restart infeeds where their files end."),
     "checkpoint": click.option(
         "--checkpoint", type=click.Path(), metavar="DIR", help="Keep the state in this folder."),
     "every": click.option(
         "--every", type=click.IntRange(1), metavar="N",
         help="Write a checkpoint every N steps, not only at the end."),
     "resume": click.option(
-        "--resume", is_flag=True, help="Go on from the checkpoint, if there is one."),
+        "--resume", is_flag=True, help="Resume from the checkpoint, if there is one."),
     "scheduler": click.option(
         "--scheduler", metavar="local|ADDRESS",
         help="Run each of --hosts as a process: of this machine, or on a worker of the Dask "
         "scheduler at this address; by default all are one process."),
     "processes": click.option(
         "--processes", type=click.IntRange(1), metavar="N",
-        help="Have N processes run the replicas, or the partitions of one: of this machine, or of "
+        help="Run the replicas, or the partitions of one, in N processes: of this machine, or of "
         "the --scheduler's cluster."),
     "timeout": click.option(
         "--timeout", type=float, default=60.0, show_default=True, metavar="SECONDS",
-        help="Wait so long for an element of an infeed."),
+        help="Time limit for an element of an infeed."),
 }  # fmt: skip
 """By the name of the keyword, in the order of the help."""
 _FEEDING = ("infeed", "steps", "repeat", "timeout")

@@ -1,4 +1,4 @@
-"""Trying candidates of `hloipu reduce`: in a forked process or by a command, in a bounded time."""
+"""Test candidates of `hloipu reduce`: in a forked process or by a command, in bounded time."""
 
 import os
 import shlex
@@ -27,13 +27,13 @@ class TooLateError(Exception):
 
 
 class Tester(Protocol):
-    """What asks a test about texts."""
+    """Runs a test on texts."""
 
     def holds(self, text: str, seconds: float | None) -> bool:
         """Whether the test holds for a text; TooLateError after so many seconds, None: never."""
 
     def close(self) -> None:
-        """Give back what it holds."""
+        """Release its resources."""
 
 
 class Trials:

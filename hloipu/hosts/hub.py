@@ -1,4 +1,4 @@
-"""The middle of a session in several processes: calls to the hosts, and their collectives."""
+"""The hub of a session in several processes: calls to the hosts, and their collectives."""
 
 import os
 import secrets
@@ -73,7 +73,7 @@ class Hub:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where hosts connect to."""
+        """Address that hosts connect to."""
         host, port = self._listener.getsockname()
         return str(host), int(port)
 
@@ -123,7 +123,7 @@ class Hub:
         return self._ask(number, {host: dumped(call) for host, call in calls.items()})
 
     def close(self) -> None:
-        """Let the hosts go."""
+        """Disconnect the hosts."""
         with self._changed:
             self._closed = True
             lines = list(self._lines.values())
@@ -213,7 +213,7 @@ class Hub:
         return {member // self._each for member in group}
 
     def _accept(self) -> None:
-        """Let hosts in until all are here; who else connects keeps nobody out."""
+        """Accept connections until all hosts are here; strangers are refused."""
         while len(self._lines) < self.hosts and not self._closed:
             try:
                 connected, _ = self._listener.accept()
@@ -270,7 +270,7 @@ class Hub:
                     )
 
     def _met(self, host: int, met: Met) -> None:
-        """Take in what a host's members bring; hand it on, once all of the group have come."""
+        """Record what a host's members send; forward it once all of the group have come."""
         key = (met.name, met.group)
         with self._changed:
             table = self._tables.setdefault(key, _Table())
@@ -286,7 +286,7 @@ class Hub:
 
 
 def _limit_waits(connected: socket.socket, seconds: int) -> None:
-    """Have each wait of a blocking socket end with OSError after so long; 0: never."""
+    """Limit each wait of a blocking socket, which then raises OSError; 0: no limit."""
     limit = struct.pack("@ll", seconds, 0)  # `struct timeval`
     for direction in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
         connected.setsockopt(socket.SOL_SOCKET, direction, limit)

@@ -1,4 +1,4 @@
-"""What goes between the process of the user and those of hosts: messages, and errors in them.
+"""Messages between the user's process and those of hosts, and errors in them.
 
 Connections are those of `multiprocessing`, with a key of its own for each session. Messages are
 pickled: they are for networks that one trusts, as Dask's are.
@@ -82,7 +82,7 @@ class Line:
             raise EOFError from error
 
     def close(self) -> None:
-        """Let the other end know that this one is gone, and a thread that reads here.
+        """Close the connection, waking a thread that reads here.
 
         Closing alone does neither, as long as that thread waits.
         """

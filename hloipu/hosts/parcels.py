@@ -1,4 +1,4 @@
-"""Arrays on their way between processes: in the message, or in files of a machine's memory.
+"""Arrays in transit between processes: in the message, or in shared-memory files.
 
 On one machine the arrays of a message go into a file of a folder in memory, one name of it for each
 process that reads it: each maps the file and removes its name, so that nobody waits for readers
@@ -55,7 +55,7 @@ class FolderInMemory:
         fcntl.flock(self._locked, fcntl.LOCK_EX)
 
     def remove(self) -> None:
-        """Remove it and what nobody has read."""
+        """Remove the folder with unread parcels."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._locked >= 0:
             os.close(self._locked)

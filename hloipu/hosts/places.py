@@ -1,4 +1,4 @@
-"""Where the processes of hosts run: on this machine, or on the workers of a Dask cluster."""
+"""Start host processes: on this machine, or on the workers of a Dask cluster."""
 
 import socket
 import subprocess
@@ -18,7 +18,7 @@ _END_SECONDS = 5.0
 
 
 class Places(Protocol):
-    """Where the processes of hosts run."""
+    """Processes of hosts, wherever they run."""
 
     address: str
     """Of this process, as they reach it."""
@@ -52,7 +52,7 @@ class ProcessesHere:
         return [process.pid for process in self._processes]
 
     def start(self, address: tuple[str, int], key: bytes, hosts: int) -> None:
-        """Start them; the key comes over standard input, where no other user sees it."""
+        """Submit a task to each worker, which serves one host."""
         for host in range(hosts):
             process = subprocess.Popen(
                 [

@@ -1,4 +1,4 @@
-"""The process of one host: it runs its replicas, which meet those of other hosts by messages."""
+"""The process of one host: runs its replicas, which meet other hosts' by messages."""
 
 import shutil
 import signal
@@ -39,7 +39,7 @@ class _Elsewhere:
         self._stopped = False
 
     def exchange(self, name: str, group: tuple[int, ...], operands: Operands) -> Operands:
-        """Hand on what the members here bring; return what all bring.
+        """Send what the members here bring; return what all bring.
 
         Raises HostError E2083 where another host failed meanwhile.
         """
@@ -58,13 +58,13 @@ class _Elsewhere:
         return brought
 
     def came(self, met: Met) -> None:
-        """Take in what members of other hosts bring."""
+        """Record what members of other hosts bring."""
         with self._changed:
             self._came[met.name, met.group] = met.parcels
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End all waiting: nobody will come."""
+        """End all waiting after another host's failure."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""A session whose hosts are processes, with the face of one that is in this process alone."""
+"""A session whose hosts are processes, with the interface of a session in one process."""
 
 import tempfile
 import threading
@@ -25,7 +25,7 @@ from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 
 
 class _Own:
-    """What one host has of its own."""
+    """One host's own source."""
 
     def __init__(self, source: Any) -> None:
         self.given = source
@@ -74,7 +74,7 @@ def open_session(
 
 
 def _processes(program: Program, asked: int | None) -> int:
-    """Return how many processes run a program; UsageError E2075 where it cannot be so many."""
+    """Return the number of processes of a program; UsageError E2075 where it cannot be that."""
     count = asked or program.hosts
     if not count:
         raise UsageError(
@@ -181,7 +181,7 @@ class HostsSession:
         schedules: Mapping[Any, Any] | None = None,
         progress: Any = None,
     ) -> SessionRun:
-        """Do so many steps on all hosts; see `Session.run`. No `progress` is told."""
+        """Run `steps` steps on all hosts; see `Session.run`. No `progress` is called."""
         parts = self._hub.call("run", steps=steps, inputs=inputs, schedules=schedules)
         done, outputs, cycles, self.steps, self.cycles = parts[0]
         self._hub.steps = self.steps
@@ -262,7 +262,7 @@ class HostsSession:
             self._hub.call_each("save_index", {0: index})
 
     def load_state(self, path: str | Path) -> None:
-        """Go on from a checkpoint, whose parts all hosts can read; see `Session.load_state`."""
+        """Resume from a checkpoint, whose parts all hosts can read; see `Session.load_state`."""
         answers = self._hub.call("load_state", path=str(Path(path).absolute()))
         self.steps, self.cycles = answers[0]
         self._hub.steps = self.steps

@@ -22,7 +22,7 @@ _FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 @dataclass
 class Attached:
-    """What runs a model's steps on the modelled machine, and what that took."""
+    """Runs a model's steps on the modelled machine, and counts their cycles."""
 
     model: Any = field(repr=False)
     options: Mapping[str, Any]
@@ -47,18 +47,18 @@ class Attached:
 
     @property
     def cycles(self) -> int:
-        """Of the modelled machine, of all training so far."""
+        """Cycles of the modelled machine in all training so far."""
         return self.spent["train"].cycles
 
     @property
     def simulated_seconds(self) -> float:
-        """What these cycles take."""
+        """Simulated time of these cycles, in seconds."""
         loop = self._executor.last.get("train")
         return self.cycles / loop.program.program.machine.chip.clock_hz if loop else 0.0
 
     @property
     def profile(self) -> Profile | None:
-        """Of the last execution of training; None before the first."""
+        """Profile of the last execution of training; None before the first."""
         loop = self._executor.last.get("train")
         return loop.last_run.profile if loop and loop.last_run else None
 
@@ -84,7 +84,7 @@ def attach(
     stages: int | Sequence[int] | Mapping[str, int] | None = None,
     **options: Any,
 ) -> Attached:
-    """Let a compiled Keras model train, evaluate and predict on the modelled machine.
+    """Attach a compiled Keras model: train, evaluate and predict on the modelled machine.
 
         model.compile(optimizer="adam", loss="mse", steps_per_execution=8)
         on_device = hloipu.keras.attach(model, target="bow", micro_batches=4)
@@ -148,7 +148,7 @@ def attach(
 
 
 def _put_in_place(model: Any, name: str, make: Callable[[], Any]) -> None:
-    """Have Keras call what `make` returns; `model.compile` empties the place, fit fills it."""
+    """Make Keras call what `make` returns; `model.compile` empties the place, fit fills it."""
 
     def in_place(force: bool = False) -> None:
         if force or getattr(model, name) is None:
@@ -159,7 +159,7 @@ def _put_in_place(model: Any, name: str, make: Callable[[], Any]) -> None:
 
 
 def detach(model: Any) -> None:
-    """Give a model back to Keras's own functions, with the state that the device has now."""
+    """Return a model to Keras's own functions, with the state that the device has now."""
     model.jax_state_sync()
     for name in _FUNCTIONS:
         if f"make_{name}" in vars(model):

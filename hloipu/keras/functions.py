@@ -36,7 +36,7 @@ class DroppedBatchesWarning(UserWarning):
 
 @dataclass
 class Spent:
-    """What executions of one kind took of the modelled machine so far."""
+    """Cycles of executions of one kind so far."""
 
     executions: int = 0
     steps: int = 0
@@ -202,7 +202,7 @@ class _MetricsAlone(keras.StatelessScope):  # type: ignore[misc]
 
 
 class _Logs:
-    """What a step logs: results of the metrics in the state, and what a step of the user's adds.
+    """Logs of a step: metric results from the state, and values that a user's step adds.
 
     The former are computed on the host from what all replicas have counted; the latter come from
     the device, of the last batch, as means over replicas.
@@ -275,7 +275,7 @@ def variables_of(model: Any, groups: Sequence[str]) -> list[list[Any]]:
 
 @contextmanager
 def _given_back(model: Any, groups: Sequence[str], state: State) -> Iterator[None]:
-    """Give the state back to the model's variables, which Keras has emptied, where a run fails."""
+    """Restore the model's variables, which Keras has emptied, where a run fails."""
     try:
         yield
     except BaseException:
@@ -390,7 +390,7 @@ def predict_function(
 
 
 def _parts(kind: Kind, batches: Sequence[Batch]) -> Iterator[tuple[Kind, list[Batch]]]:
-    """Yield executions of equal batches; what is left over goes one by one, to one replica."""
+    """Yield executions of equal batches; left-over batches run singly, on one replica."""
     ones = {name: 1 for name in ("replicas", "micro_batches") if name in kind.options}
     of_all = {name: value for name, value in kind.options.items() if name != "hosts"}
     alone = replace(kind, options={**of_all, **ones})

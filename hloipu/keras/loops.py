@@ -1,4 +1,4 @@
-"""Loops on the device: state that stays there between executions, batches that a queue feeds.
+"""Device loops: resident state between executions, batches fed by a queue.
 
 Keras hands state to each execution and takes it back. Here it takes back `DeviceArray`s, which have
 types and shapes; their values are brought to the host when Keras assigns them to its variables, or
@@ -174,7 +174,7 @@ class DeviceLoop:
         return self._leaves
 
     def release(self) -> None:
-        """Let the session go, with its copy of the state; arrays given back stay readable."""
+        """Close the session and its copy of the state; returned arrays stay readable."""
         self._session, self._leaves, self._moment = None, (), None
 
     def results(self) -> dict[str, list[Any]]:

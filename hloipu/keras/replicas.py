@@ -1,4 +1,4 @@
-"""One model's state on several replicas: what differs there, and how it becomes one again.
+"""One model's state on several replicas: what differs there, and how it is joined.
 
 Weights and optimizer state are alike on all replicas, which combine gradients. Metrics hold sums
 over samples, so that what each replica has added is added up; statistics that are floats are
@@ -74,7 +74,7 @@ def require_sums(
 
 
 class _Use(NamedTuple):
-    """Which parameters a value depends on."""
+    """Parameters that a value depends on."""
 
     added: frozenset[int]
     """It is their sum with something else."""

@@ -1,4 +1,4 @@
-"""Pipeline stages of a model's layers: found by name, marked on ops while a step is traced."""
+"""Pipeline stages of a model's layers: found by name, marked while a step is traced."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,4 +1,4 @@
-"""Several hosts that train one Keras model, with the face of Graphcore's IPUMultiWorkerStrategy.
+"""Several hosts training one Keras model, after Graphcore's IPUMultiWorkerStrategy.
 
     strategy = hloipu.keras.IPUMultiWorkerStrategy(hosts=2, replicas=16)
     with strategy.scope():
@@ -22,7 +22,7 @@ import keras  # isort: skip  # its absence is told by hloipu.keras
 
 
 class InputContext(NamedTuple):
-    """Which host a function makes a dataset for."""
+    """The host that a dataset function is called for."""
 
     num_input_pipelines: int
     """Hosts."""

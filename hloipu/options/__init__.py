@@ -1,4 +1,4 @@
-"""The option table, and where an option's value comes from.
+"""The option table, and the sources of option values.
 
 One table (`table.Options`) serves the command line, Python's keywords, `hloipu.toml`, HLOIPU_FLAGS
 and a module's `ipu_*` attributes; `resolve.resolve` puts their values in order. Imports nothing

@@ -1,4 +1,4 @@
-"""`hloipu.toml`: options in a file of the folder one works in, or of a folder above it.
+"""`hloipu.toml`: options in a file of the current folder or one above it.
 
 target = "bow"
 cache_size_bytes = "4GiB"

@@ -1,4 +1,4 @@
-"""Options by what they are about, for help texts and for the file that `hloipu init` writes."""
+"""Options by subject, for help texts and for `hloipu init`."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

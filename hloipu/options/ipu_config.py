@@ -1,4 +1,4 @@
-"""Graphcore's configuration, taken as far as it means something here.
+"""Translate Graphcore's IPUConfig to options.
 
 Some keys mean an option of ours, the others are accepted and have no effect, so that a
 configuration written for IPUConfig can be used as it is; a warning says so, and what serves.
@@ -16,7 +16,7 @@ from hloipu_runtime.nearest import did_you_mean
 
 
 def known(name: str) -> bool:
-    """Say whether IPUConfig has this key."""
+    """Whether IPUConfig has this key."""
     return name in DICTIONARIES or key_of(name) is not None
 
 

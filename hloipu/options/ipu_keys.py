@@ -1,4 +1,4 @@
-"""The keys of Graphcore's configuration, with their types, defaults, and what they mean here.
+"""Keys of Graphcore's IPUConfig: types, defaults, and the options that they map to.
 
 Source: graphcore/tensorflow: tensorflow/python/ipu/config.py (IPUConfig).
 """

@@ -46,7 +46,7 @@ class Kind:
 
     @property
     def expected(self) -> str:
-        """What a value is, for a message: `ipus is …`."""
+        """Description of a value for messages: `ipus is …`."""
         return self.expected_text
 
     def read(self, text: str) -> object:

@@ -1,4 +1,4 @@
-"""Where a value comes from, and the assignment of a value to an option."""
+"""Origin of a value, and the assignment of a value to an option."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Putting the sources of option values in order: the value of each, and where it came from.
+"""Resolve option values by the priority of their sources.
 
 Command line or keyword, then HLOIPU_FLAGS, then the variables of Graphcore's stack, then
 `hloipu.toml`, then the module's own attributes, then the default: the first that says something
@@ -130,7 +130,7 @@ def options_of_call(
 
 
 class _Values:
-    """The values so far; a later source overrides, pairs one by one."""
+    """The values so far; a later source overrides, pairs key by key."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {name: option.default for name, option in OPTIONS.items()}

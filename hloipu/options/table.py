@@ -51,7 +51,7 @@ _MOST_COUNT = 2**62
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What the table says of an option beside its name, type and default."""
+    """Facts of an option besides its name, type and default."""
 
     kind: Kind
     commands: tuple[str, ...]
@@ -77,7 +77,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """How the command line spells it."""
+        """Its spelling on the command line."""
         return "--" + self.name.replace("_", "-")
 
 

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing from elsewhere.
+"""The report as one self-contained HTML file.
 
 Scripts and styles stand in the file and run by their hashes alone (Content-Security-Policy); the
 record is in a block that no browser runs, compressed, and reaches the page as text only.

@@ -1,4 +1,4 @@
-"""What a report shows, as one record: a profile, and what only a compiled program can tell."""
+"""The report's record: a profile, and facts of the compiled program."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

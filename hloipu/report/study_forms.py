@@ -1,4 +1,4 @@
-"""A sweep's rows as files: CSV, Parquet, and a page of points, of what none beats, of all rows."""
+"""Export a sweep's rows: CSV, Parquet, or an HTML page."""
 
 import csv
 import io

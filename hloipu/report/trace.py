@@ -1,4 +1,4 @@
-"""Traces for Perfetto and Chrome: the timeline of a program, unfolded as far as a size allows.
+"""Traces for Perfetto and Chrome: a program's timeline, unfolded up to a size limit.
 
 The form is the Trace Event Format of Chrome (complete events, `ph` X), which Perfetto's UI reads.
 An event lasts as long as its step; what is shorter than the finest level that fits is drawn as one

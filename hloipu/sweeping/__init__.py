@@ -1,1 +1,1 @@
-"""Sweeps: a module compiled under every combination of values, on many workers, row by row."""
+"""Sweeps: compile a module under every combination of values, on many workers."""

@@ -1,4 +1,4 @@
-"""The axes of a sweep, and its points: every combination of their values, or a sample of them.
+"""Axes of a sweep, and its points: all combinations, or a sample of them.
 
 An axis is an option of the table, a number of the machine (`set.KEY`), or a rewrite of the module:
 `batch` (samples) and `dtype` (what f32 becomes). Values are texts, as the command line writes them;
@@ -38,7 +38,7 @@ _RANGE = re.compile(r"([0-9]{1,18})\.\.([0-9]{1,18})(?:([+*])([0-9]{1,18}))?", r
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is swept over, and its values in order."""
+    """A swept option, and its values in order."""
 
     name: str
     """An option, `set.KEY`, `batch`, `dtype` or `file`."""

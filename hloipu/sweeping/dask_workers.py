@@ -1,4 +1,4 @@
-"""Workers of a sweep on a Dask cluster that is there, by the address of its scheduler.
+"""Sweep workers on an existing Dask cluster, by its scheduler's address.
 
 What goes there is a function of hloipu and a record: hloipu has to be installed on scheduler and
 workers, in the same version. Dask executes what it is sent: clusters are for networks one trusts.
@@ -125,7 +125,7 @@ class DaskWorkers:
         return JOBS_AHEAD * max(1, self._threads)
 
     def submit(self, task: Task) -> None:
-        """Hand a task out under a key of its own: what Dask remembers of a key it does not redo."""
+        """Submit a task under a fresh key: Dask does not repeat a key that it remembers."""
         self._handed_out += 1
         key = f"hloipu-{task.key[:16]}-{self._handed_out}"
         future = self._client.submit(
@@ -187,7 +187,7 @@ class DaskWorkers:
         )
 
     def close(self) -> None:
-        """Give the jobs up."""
+        """Cancel the jobs."""
         if self._client is not None:
             with suppress(Exception):  # the scheduler may be gone
                 self._client.unregister_worker_plugin(self._plugin.name)

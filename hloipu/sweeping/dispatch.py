@@ -1,4 +1,4 @@
-"""Hands batches of tasks to workers; those that a dead worker had are done again, each alone."""
+"""Dispatch batches of tasks to workers; tasks of a dead worker run again, each alone."""
 
 from collections import deque
 from time import perf_counter
@@ -26,7 +26,7 @@ class Batch(NamedTuple):
         return self.tasks[0].key
 
     def done(self, folder: str, *, guarded: bool) -> list[Any]:
-        """Do the tasks in order; return the results of those that were begun in time."""
+        """Run the tasks in order; return the results of those that began in time."""
         results: list[Any] = []
         start = perf_counter()
         while len(results) < len(self.tasks):
@@ -65,7 +65,7 @@ class Dispatch:
         return len(self._out) < self._workers.places and not self._suspects
 
     def hand_out(self, *tasks: Task) -> None:
-        """Hand a batch of tasks out; workers start with the first."""
+        """Submit a batch of tasks; workers start with the first."""
         if not self._has_started:
             self._has_started = True
             with doing("starting the workers"):

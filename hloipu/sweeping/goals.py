@@ -1,4 +1,4 @@
-"""What a sweep is for: figures to make small or large, and the points that none beats."""
+"""Goals of a sweep: figures to minimise or maximise, and the Pareto front."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a worker is given and gives back: one compile, its figures or its error.
+"""Jobs of workers: one compile each, with its figures or its error.
 
 Modules are files of a folder on the worker's machine, named by their digests: they go there once.
 """
@@ -105,7 +105,7 @@ def _end_after(parent: Any) -> None:
 
 
 def limit_memory(memory_bytes: int | None) -> None:
-    """Let this process have so many bytes of memory of its own; what asks for more fails."""
+    """Limit this process's own memory; allocations beyond fail."""
     if memory_bytes is not None:
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         least = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)

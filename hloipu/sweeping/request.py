@@ -1,4 +1,4 @@
-"""From points to jobs: options resolved, what compiles to the same found, commands written."""
+"""Sweep points to jobs: resolve options, find equal compiles, write commands."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ _NOT_OF_ESTIMATES = frozenset(
 
 
 class Compile(NamedTuple):
-    """What a point comes to: a compile, or the error of one that cannot begin."""
+    """The compile of a point, or the error of one that cannot begin."""
 
     key: str
     command: str

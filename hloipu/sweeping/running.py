@@ -1,4 +1,4 @@
-"""Running the points of a study: jobs to workers, results into the file, one by one."""
+"""Run the points of a study: jobs to workers, results into the file."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class Runner:
         return max(1, min(_MOST_IN_BATCH, share, by_time))
 
     def begin(self, *compiles: Compile) -> None:
-        """Hand compiles out as one batch, but for those that are done or out already."""
+        """Submit compiles as one batch, except those done or submitted."""
         jobs: dict[str, Job] = {}
         for compile in compiles:
             if self.is_done(compile.key) or self._tasks.is_open(compile.key):
@@ -83,7 +83,7 @@ class Runner:
         self._done.update(key for key, _ in results)
 
     def tell(self, done: int) -> None:
-        """Tell whoever listens how many points are done."""
+        """Report how many points are done."""
         telling("points", done, self._count)
 
 

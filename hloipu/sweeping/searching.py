@@ -1,4 +1,4 @@
-"""Looking for the best points of a sweep by Optuna, which is asked for points and told results."""
+"""Search for the best points of a sweep with Optuna."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -60,7 +60,7 @@ class Finder:
         return trial, {x.name: x.values[int(trial.params[x.name])] for x in self._axes}
 
     def tell(self, trial: Any, record: Mapping[str, Any]) -> None:
-        """Tell what came of a trial."""
+        """Report the result of a trial."""
         values, lacking = self._told(record)
         if values is None:
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
@@ -69,7 +69,7 @@ class Finder:
         self._study.tell(trial, values)
 
     def add(self, row: Row) -> None:
-        """Tell of a row that was there before."""
+        """Add a row that was there before."""
         values, lacking = self._told(row.record or {})
         if values is None:
             return

@@ -1,4 +1,4 @@
-"""The file of a study: an SQLite database of points and of what came of their compiles.
+"""The file of a study: an SQLite database of points and results.
 
 One process writes it, a short transaction for the results of a batch (write-ahead log), so that
 whatever is killed loses nothing that is in it; others may read it meanwhile.
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def message(self) -> str:
-        """What the error says."""
+        """The error's message."""
         return str((self.record or {}).get("message", ""))
 
     @property

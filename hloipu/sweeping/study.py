@@ -36,7 +36,7 @@ _MOST_SECONDS = 10**7
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a sweep is asked to do, apart from the options of each compile."""
+    """Options of a sweep, apart from those of each compile."""
 
     axes: tuple[Axis, ...]
     points: int | None = None
@@ -221,7 +221,7 @@ def _checked(
 def _store(
     path: Path, plan: Mapping[str, Any], modules: Sequence[SweptModule], *, resume: bool
 ) -> Iterator[Store]:
-    """Give the file of the study: a new one, or to resume, the one that is there.
+    """Open the file of the study: a new one, or an existing one to resume.
 
     Raises UsageError E3191 where it is of another sweep.
     """

@@ -1,4 +1,4 @@
-"""Workers of a sweep: processes of this machine, or a Dask cluster, behind one face.
+"""Sweep workers: processes of this machine, or a Dask cluster, behind one interface.
 
 with workers:                       # modules go to each machine once
     workers.submit(task)            # at most `places` at a time
@@ -64,7 +64,7 @@ class Workers(Protocol):
         """Hand a task out."""
 
     def wait(self) -> Finished:
-        """Return the next key and result; None for a result whose worker died.
+        """Run the task that came first.
 
         Raises UsageError E3193 where the workers are gone for good.
         """
@@ -74,7 +74,7 @@ class Workers(Protocol):
 
 
 class HereWorkers:
-    """No workers: tasks are done in this process, one by one."""
+    """No workers: tasks run in this process, one by one."""
 
     places = 1
     deaths_alone = 1
@@ -106,7 +106,7 @@ class HereWorkers:
 
 
 class ProcessWorkers:
-    """Processes of this machine; where one dies all of them are started anew."""
+    """Processes of this machine; where one dies all of them are restarted."""
 
     deaths_alone = 2
 
@@ -185,7 +185,7 @@ class ProcessWorkers:
 
 
 def _tell(future: Any, key: str, finished: "queue.SimpleQueue[Any]") -> None:
-    """Have a future put itself into a queue when it is finished."""
+    """Put a future into a queue when it is finished."""
     put_result: Callable[[Any], None] = lambda one: finished.put((key, one))  # noqa: E731
     future.add_done_callback(put_result)
 

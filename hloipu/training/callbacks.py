@@ -1,4 +1,4 @@
-"""What a trainer calls while it trains, and the line on a terminal that shows how far it is."""
+"""Training callbacks, and the progress line on a terminal."""
 
 import sys
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _BAR_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a training is."""
+    """Progress of a training."""
 
     epoch: int
     """Counted from 0."""
@@ -63,7 +63,7 @@ class ProgressBar(Callback):
         self._last: TrainingProgress | None = None
 
     def on_live(self, progress: TrainingProgress) -> None:
-        """Write the line anew."""
+        """Rewrite the line."""
         self._last = progress
         self._write(f"\r\x1b[K{bar_text(progress)}")
 

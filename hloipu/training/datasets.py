@@ -1,4 +1,4 @@
-"""What a user trains on, as sources of the elements that a program's queues take."""
+"""Datasets as sources of the elements that a program's queues take."""
 
 from collections.abc import Mapping, Sized
 from operator import itemgetter
@@ -22,7 +22,7 @@ class _Listed(Iterated):
 
     @property
     def count(self) -> int | None:
-        """What the iterable says."""
+        """The iterable's own count."""
         return len(self.iterable) if isinstance(self.iterable, Sized) else None
 
 
@@ -53,7 +53,7 @@ def sources_for(
 
 
 def again_and_again(fed: Fed) -> Fed:
-    """Return what begins anew where it ends."""
+    """Return a source that restarts at its end."""
     return fed.map(Source.wrap) if isinstance(fed, PerHost) else fed.wrap()
 
 

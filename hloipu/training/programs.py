@@ -46,7 +46,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class StepPrograms:
-    """A step in a loop: compiled anew for each number of iterations, or as it was compiled."""
+    """A step in a loop: compiled for each number of iterations, or fixed."""
 
     feeds: Mapping[str, ElementSpec]
     metrics: tuple[str, ...]
@@ -66,7 +66,7 @@ class StepPrograms:
     """The options, with the best way to cut the step where that was asked for."""
 
     def program(self, steps: int) -> CompiledProgram:
-        """Return the program that does so many steps in a run, or that a run's steps divide.
+        """Return the program with that many steps in a run, or whose steps divide it.
 
         Raises UsageError E3170 where a compiled program does another number.
         """

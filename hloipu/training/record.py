@@ -1,4 +1,4 @@
-"""What a training gives out: metrics of every step, means of every epoch, and rates."""
+"""Training records: metrics of every step, means of every epoch, and rates."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ LIVE_SECONDS = 0.1
 
 @dataclass
 class History:
-    """What a training gave; metrics that are no scalars count with the mean of their elements."""
+    """Metrics and rates of a training; non-scalar metrics count by the mean of their elements."""
 
     history: dict[str, list[float]] = field(default_factory=dict)
     """By metric, its mean over each epoch; of the validation as `val_NAME`."""
@@ -94,7 +94,7 @@ class Recorder:
             self._began = None
 
     def collect(self) -> None:
-        """Take in what has arrived."""
+        """Collect what has arrived."""
         with self._lock:
             for name, values in self.history.steps.items():
                 waiting = self._waiting[name]
@@ -140,7 +140,7 @@ class Recorder:
         )
 
     def finish(self, steps: int) -> History:
-        """Return the history of so many steps."""
+        """Return the history of `steps` steps."""
         history = self.history
         history.samples = steps * self._samples_per_step
         history.seconds = self._seconds
@@ -174,7 +174,7 @@ def metrics_of(session: "Session | HostsSession") -> list[str]:
 
 @contextmanager
 def live(recorder: Recorder, callbacks: Sequence[Callback]) -> Iterator[None]:
-    """Have callbacks that look on told from a thread, while the block runs.
+    """Call callbacks that look on from a thread, while the block runs.
 
     What such a callback raises ends its thread and is raised at the end of the block.
     """

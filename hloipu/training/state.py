@@ -1,4 +1,4 @@
-"""The host's copy of a training's state: brought from the device when somebody asks for it."""
+"""The host's copy of a training's state, fetched from the device on demand."""
 
 import threading
 from typing import TYPE_CHECKING
@@ -65,7 +65,7 @@ class HostState:
         self._is_newer = True
 
     def end(self, session: "Session | HostsSession") -> None:
-        """Take the last copy; where a failure left no state, the one before stays."""
+        """Take the last copy; where a failure left no state, the previous one stays."""
         with self._lock:
             try:
                 self._take(session)

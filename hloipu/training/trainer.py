@@ -298,7 +298,7 @@ class Trainer:
 
     @checked
     def load_state(self, path: str | Path) -> None:
-        """Take the state of a file.
+        """Load the state from a file.
 
         Raises what `load_checkpoint` raises, UsageError E3157 where it is not that of the step.
         """

@@ -1,4 +1,4 @@
-"""XLA:CPU through jaxlib, in a child process: an independent judge of values.
+"""XLA:CPU through jaxlib, in a child process: an independent reference of values.
 
 Needs the extra `hloipu[jax]`. XLA aborts its process on some modules, so it never runs in ours.
 """

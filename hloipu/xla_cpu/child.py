@@ -1,4 +1,4 @@
-"""Runs in the child: `python -m hloipu.xla_cpu.child FOLDER` computes jobs as they are asked for.
+"""The child process: `python -m hloipu.xla_cpu.child FOLDER` computes jobs on request.
 
 Each line on stdin names a job, N.hlo, N.json (replicas, partitions) and N.npz in the folder: in_0,
 in_1, … as raw bytes of the parameters' dtypes, the same for all devices. Its outputs go to
@@ -79,7 +79,7 @@ def _leaves(shape: Any) -> list[Any]:
 
 
 def do(folder: Path, name: str) -> None:
-    """Do one job."""
+    """Run one job."""
     with np.load(folder / f"{name}.npz") as stored:
         arrays = [stored[f"in_{i}"] for i in range(len(stored.files))]
     try:
@@ -96,7 +96,7 @@ def do(folder: Path, name: str) -> None:
 
 
 def main() -> None:
-    """Do jobs until no more are named."""
+    """Run jobs until no more are named."""
     with os.fdopen(os.dup(1), "w", encoding="ascii") as answers:
         os.dup2(2, 1)  # what libraries print is no answer
         for line in sys.stdin:

@@ -1,4 +1,4 @@
-"""The forms in which XLA:CPU takes modules: through StableHLO, and for several partitions.
+"""Forms in which XLA:CPU takes modules: through StableHLO, and for several partitions.
 
 Modules that a backend has optimised hold what StableHLO has no word for, or what the backend takes
 only as it left it: fusions with their configurations, bitcasts between layouts.

@@ -1,4 +1,4 @@
-"""Puts whole arrays on the devices of a compiled program, and whole results together again.
+"""Place arrays on the devices of a compiled program, and join results.
 
 Runs in the child. Every device gets its block of an argument, by the sharding that XLA chose; no
 sharding, or a manual one, means that it gets all.

@@ -1,4 +1,4 @@
-"""Hands modules to the child process and takes their outputs back."""
+"""Send modules to the child process and collect their outputs."""
 
 import json
 import os
@@ -53,12 +53,12 @@ class Job:
 
 
 def job_of(module: Module, arguments: Sequence[Array]) -> Job:
-    """Return the job of a module with as many participants as it is written for."""
+    """Return the job of a module, with the participants that it is written for."""
     return Job(module, arguments, *participants_of(module))
 
 
 class XlaCpu:
-    """XLA:CPU in a child process, which starts with the first job and anew after it has ended.
+    """XLA:CPU in a child process, started with the first job and restarted after it ended.
 
     Use it as a context: the child is killed at the end. Raises UnsupportedError E0460 where jaxlib
     is not installed.
@@ -91,7 +91,7 @@ class XlaCpu:
         self._folder.cleanup()
 
     def __call__(self, work: Sequence[tuple[Module, Sequence[Array]]]) -> list[list[Array] | str]:
-        """Run modules on leaves of arguments, each with as many participants as it is written for.
+        """Run modules on leaves of arguments, each with the participants that it is written for.
 
         Returns for each the leaves of its result, or why XLA did not compute it.
         Raises UnsupportedError E0465 where the child gives no answer.
@@ -122,7 +122,7 @@ class XlaCpu:
                 file.unlink(missing_ok=True)
 
     def _asked(self, name: str, job: Job) -> str:
-        """Have the child do a job; return how the child ended if it did, else nothing."""
+        """Send a job to the child; return how the child ended if it did, else nothing."""
         child = self._started(job.participants)
         if child.stdin is None or child.stdout is None:
             raise TypeError("the child has no pipes")

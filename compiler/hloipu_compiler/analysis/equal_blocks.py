@@ -1,4 +1,4 @@
-"""Finds equal blocks of instructions wherever they are: in one computation or in several.
+"""Find equal blocks of instructions, in one computation or in several.
 
 The layers of a network, forwards, backwards, and where they are computed again. Instructions become
 letters, equal ones the same, and a suffix array (Manber, Myers: Suffix Arrays, 1993) tells which
@@ -37,7 +37,7 @@ others for each."""
 
 
 class Occurrence(NamedTuple):
-    """Where a block is: the number of a computation, and positions in it, in order."""
+    """Place of a block: number of a computation, and positions in it, in order."""
 
     computation: int
     positions: tuple[int, ...]

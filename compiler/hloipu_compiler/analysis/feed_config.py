@@ -15,7 +15,7 @@ _MOST_BYTES = 1 << 16
 
 
 class FeedConfig(NamedTuple):
-    """What a configuration says; what it leaves out is 0 or empty."""
+    """A queue's configuration; fields left out are 0 or empty."""
 
     name: str
     takes_last: bool = False

@@ -262,7 +262,7 @@ def extra_bytes(buffers: Buffers, order: Sequence[int]) -> int:
 def peak_bytes(
     module: Module, sized: Callable[[Computation, Buffers], Buffers] | None = None
 ) -> int:
-    """Return the most bytes that are live at once while a module's entry runs as it is ordered.
+    """Return the peak of live bytes of a module's entry in its order.
 
     `sized`: gives buffers of the entry other sizes.
     """

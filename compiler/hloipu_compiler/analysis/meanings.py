@@ -1,4 +1,4 @@
-"""Operations that no kernel supports for their element types, found before anything runs.
+"""Find operations that no kernel supports for their element types, before anything runs.
 
 XLA's verifier lets some of them pass, such as shifts of floats and a maximum of complex numbers.
 """

@@ -1,4 +1,4 @@
-"""What reports draw of a module: its ops with work, places in the user's program, and edges."""
+"""Module facts for reports: ops with their work, source places, and edges."""
 
 from typing import Any
 

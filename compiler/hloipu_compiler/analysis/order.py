@@ -1,4 +1,4 @@
-"""What one computation needs: reach within it, and side effects."""
+"""Reachability within one computation, and side effects."""
 
 from collections.abc import Set
 

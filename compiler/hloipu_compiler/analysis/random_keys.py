@@ -53,7 +53,7 @@ class Masks(NamedTuple):
 
     @property
     def bare(self) -> int:
-        """What it depends on unmixed."""
+        """Parameters that it depends on unmixed."""
         return self.words | self.added
 
     @property
@@ -69,7 +69,7 @@ _NONE = Masks()
 
 @dataclass
 class KeyWalk:
-    """What a module does with the arrays of its parameters; numbers count arrays."""
+    """Uses of the parameters' arrays in a module; numbers count arrays."""
 
     module: Module
     together: Sequence[int] = ()

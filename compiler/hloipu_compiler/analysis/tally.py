@@ -23,7 +23,7 @@ from hloipu_compiler.ir.ops import OPS, Trait
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """How often something runs: exactly `count`, or at least so often."""
+    """Number of executions: exactly `count`, or at least that."""
 
     count: int
     exact: bool = True

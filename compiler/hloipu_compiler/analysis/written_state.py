@@ -1,4 +1,4 @@
-"""Finds how new state is made of the old: written in parts as a cache is, or computed from it.
+"""Find how new state derives from old: written in parts as a cache is, or computed from it.
 
 Values are followed backwards from a result through calls, fusions, branches and loops. Ops that
 move elements lead from a cache's new value to its old one and to what is written there. Ops that
@@ -47,7 +47,7 @@ class _Frame:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What an op makes, or the element of it that a path of indices leads to."""
+    """Value of an op, or its element at a path of indices."""
 
     frame: _Frame
     position: int

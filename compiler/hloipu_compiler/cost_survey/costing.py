@@ -20,7 +20,7 @@ _HANDED = 2.0
 
 
 class Needs(NamedTuple):
-    """What the ops of a step need beside what is kept."""
+    """Bytes that the ops of a step need besides what is kept."""
 
     code_bytes: int = 0
     """On a tile, of all of them."""

@@ -80,7 +80,7 @@ _MOST_KINDS = 400
 
 
 class OpPrice(NamedTuple):
-    """What an op takes."""
+    """Cycles and bytes of an op."""
 
     cycles: float
     work_bytes: int = 0
@@ -105,7 +105,7 @@ class OneOp(NamedTuple):
 
     @property
     def key(self) -> Hashable:
-        """What it has in common with an op of another module that takes the same."""
+        """Key that ops of equal cost share, in other modules too."""
         return form_of(self.module), self.slots
 
     def price(
@@ -199,7 +199,7 @@ entry has a few kilobytes."""
 
 
 class _Look:
-    """What ops of a module have in common that cost the same."""
+    """Keys of a module's ops: equal for ops of equal cost."""
 
     def __init__(self, module: Module) -> None:
         self.module = module

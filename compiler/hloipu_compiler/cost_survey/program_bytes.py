@@ -19,7 +19,7 @@ from hloipu_runtime.program.steps import Sequence, StreamIn, StreamOut
 
 
 class ProgramBytes(NamedTuple):
-    """What one program takes."""
+    """Bytes of one program."""
 
     working: int
     """Of all tiles together: the most that is there at once beside parameters and results."""

@@ -29,7 +29,7 @@ _MOST_SOURCES = 8
 
 @dataclass(frozen=True)
 class Reads:
-    """Which ops read what others make, by pairs; views and the like are looked through."""
+    """Pairs of producers and readers; views and the like are looked through."""
 
     maker: Numbers
     reader: Numbers
@@ -56,7 +56,7 @@ class Handed:
 
 @dataclass(frozen=True)
 class Parts:
-    """What follows from where a step is cut, for any schedule and any number of micro-batches."""
+    """Costs of a cut step's parts, for any schedule and number of micro-batches."""
 
     stages: int
     cycles: Floats

@@ -129,7 +129,7 @@ class Survey:
     """Among the cycles, of participants with one IPU each."""
 
     def on_ipus(self, count: int) -> "Survey":
-        """Return the survey if each participant has so many IPUs."""
+        """Return the survey for participants of several IPUs each."""
         cycles, update_op, update = list(self.cycles), list(self.update_op), self.update_cycles
         for op, times, is_of_update, cycles_on in self.meetings:
             more = times * (cycles_on(count) - cycles_on(1))

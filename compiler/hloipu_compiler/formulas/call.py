@@ -1,4 +1,4 @@
-"""A library's custom call as a formula sees it: operands, results, attributes."""
+"""A library's custom call as formulas read it: operands, results, attributes."""
 
 import json
 import re
@@ -71,7 +71,7 @@ class Call:
         )
 
     def takes(self, *counts: int) -> tuple[Value, ...]:
-        """Return the operands, of which there are so many."""
+        """Return the operands; FormulaError unless their number is one of `counts`."""
         if len(self.operands) not in counts:
             wanted = " or ".join(map(str, counts))
             raise self.wrong(f"it has {len(self.operands)} operands, and takes {wanted}")
@@ -112,7 +112,7 @@ class Call:
         return int(value)
 
     def axis(self, key: str, rank: int) -> int:
-        """Return an attribute that is one of so many dimensions; negative: from the end."""
+        """Return an attribute that is a dimension; negative: from the end."""
         value = self.integer(key)
         if not -rank <= value < rank:
             raise self.wrong(f"{key} is {value}, and there are {rank} dimensions")

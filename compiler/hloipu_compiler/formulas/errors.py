@@ -1,4 +1,4 @@
-"""Why a custom call of a vendor's library cannot be written in ops of HLO."""
+"""The error of a custom call that has no formula, or does not fit it."""
 
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_runtime.errors import UnsupportedError

@@ -51,7 +51,7 @@ class Loop:
 
 
 class Step:
-    """What a step makes of the arrays before it."""
+    """Body of a counted loop: the arrays after a step from those before it."""
 
     def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
         """Write a step, of that number; return the arrays after it."""

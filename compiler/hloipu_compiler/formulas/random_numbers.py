@@ -1,4 +1,4 @@
-"""Random numbers of a seed, the same for it every time.
+"""Random numbers from a seed, reproducible.
 
 Which numbers a seed gives differs from machine to machine; here they come from Threefry
 (`rng-bit-generator`), with the seed as its key.
@@ -15,13 +15,13 @@ FRACTION_BITS = 8
 
 
 def random_bits(call: Call, seed: Value, count: int) -> Value:
-    """Return so many random u32 of a seed of two numbers."""
+    """Return `count` random u32 from a seed of two numbers."""
     call.need(seed.dims == (2,), "a seed is two numbers")
     return numbered_bits(seed, count, seed.text.full("u64", (1,), 0))
 
 
 def numbered_bits(seed: Value, count: int, number: Value) -> Value:
-    """Return so many random u32 of a seed of two numbers, from a place u64[1] of its stream on."""
+    """Return `count` random u32 of a seed's stream, from position u64[1] on."""
     text = seed.text
     if seed.kind in ("s32", "u32"):
         key = text.add("bitcast-convert", "u32", (2,), seed.name) if seed.kind == "s32" else seed

@@ -28,7 +28,7 @@ Edge = tuple[str, str, dict[str, str | int]]
 
 
 class _Text(NamedTuple):
-    """What the attributes of an instruction say: text with slots, and the calls of the slots."""
+    """Attributes of an instruction: text with slots, and the calls of the slots."""
 
     text: str
     calls: tuple[tuple[str, int, str], ...]

@@ -20,7 +20,7 @@ _SPARSE_RIGHT = re.compile(r"rhs\s*=\s*\{[^{}]*sparsity\s*=\s*(\d+)x(\d+)")
 
 
 class Numbers(NamedTuple):
-    """Where one operand or the result has its two named dimensions and its spatial ones."""
+    """Positions of the two named dimensions and of the spatial ones."""
 
     first: int
     """Batch of input and result, input features of the kernel."""

@@ -18,7 +18,7 @@ BF16 = ELEMENT_TYPES["bf16"]
 
 
 class DotNumbers(NamedTuple):
-    """Which dimensions are batched and which are contracted, on either side."""
+    """Batch and contracting dimensions of either side."""
 
     left_batch: tuple[int, ...]
     left_contracting: tuple[int, ...]

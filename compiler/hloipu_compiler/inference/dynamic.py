@@ -1,4 +1,4 @@
-"""Operations on sizes that are known at run time only.
+"""Operations on sizes that are known only at run time.
 
 Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier.cc`.
 """

@@ -14,7 +14,7 @@ from hloipu_runtime.late_table import LateTable
 
 
 class Participants(NamedTuple):
-    """How many devices run the module, from its header; 1 where the header says nothing."""
+    """Number of devices that run the module, from its header; 1 by default."""
 
     replicas: int = 1
     partitions: int = 1

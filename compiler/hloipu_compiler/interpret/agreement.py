@@ -19,7 +19,7 @@ from hloipu_runtime.kernels.core.storage import to_bits, to_storage
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How far a result may be from XLA's: both allowances zero means equal.
+    """Allowed distance of a result from XLA's; both allowances zero: equal.
 
     An element agrees when it is within `ulps` steps, or within
     `factor * log2(terms) * eps * magnitude`, where the magnitude is the sum of the absolute terms
@@ -48,7 +48,7 @@ class Budget:
 
     @property
     def relative(self) -> float:
-        """What a magnitude is multiplied with to give the bound."""
+        """Factor from a magnitude to its bound."""
         return self.factor * log2(max(2, self.terms)) * self.epsilon
 
     def __str__(self) -> str:

@@ -35,7 +35,7 @@ MOST_ELEMENTS = 2**58
 
 @dataclass(frozen=True, slots=True)
 class EvaluationLimits:
-    """What one evaluation may take; bytes are of values in storage form, live at one time."""
+    """Limits of one evaluation; bytes are of live values in storage form."""
 
     live_bytes: int = 8 * 2**30
     value_elements: int = 2**31

@@ -1,4 +1,4 @@
-"""Values for constants whose text was left out (`{...}`), so that a module can run at all."""
+"""Values for constants whose text was left out (`{...}`)."""
 
 from dataclasses import replace
 

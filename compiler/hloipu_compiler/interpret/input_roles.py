@@ -1,4 +1,4 @@
-"""Roles of the entry's parameters, where they limit which values make sense.
+"""Roles of entry parameters that limit which values make sense.
 
 Each parameter leaf is followed through ops that keep its values (reshapes, converts, tuples, calls,
 loops) to the ops that read it as an index, a positive-definite matrix, a variance and so on.

@@ -1,4 +1,4 @@
-"""Random arguments that make sense for a module, reproducible on every machine.
+"""Random arguments that suit a module, reproducible on every machine.
 
 Only the raw 64-bit stream of PCG64 is used, whose values numpy promises to keep, and only exact
 arithmetic on it.

@@ -13,7 +13,7 @@ from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 
 class Raw(str):
-    """Text of a value kept verbatim, quotes or braces included; parsed when somebody asks."""
+    """Text of a value kept verbatim, quotes or braces included; parsed on demand."""
 
     __slots__ = ()
 

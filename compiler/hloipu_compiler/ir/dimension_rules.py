@@ -125,7 +125,7 @@ def _elementwise(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _leaf_by_leaf(draft: _Draft, attributes: Attributes) -> None:
-    """Hand each leaf on, to the result of its number; collectives join or part `dimensions`."""
+    """Pass each leaf on to the result of its number; collectives join or part `dimensions`."""
     kinds = dict.fromkeys(attributes.integers("dimensions"), WHOLE)
     if "slice_sizes" not in attributes:  # of a collective-permute in place
         for pair in zip(range(draft.first_result), draft.results, strict=False):
@@ -393,7 +393,7 @@ def _scaled_dot(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _convolution(draft: _Draft, attributes: Attributes) -> None:
-    """As a product of features; along space, how often the window fits and what it takes in."""
+    """Add factors of a product over features; along space, of windows and their overlap."""
     labels = attributes.get("dim_labels")
     if not isinstance(labels, ConvolutionLabels):
         return
@@ -424,7 +424,7 @@ def _convolution(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _batch_norm(draft: _Draft, attributes: Attributes, other_kind: FactorKind) -> None:
-    """Have factors of a kind along others than the feature: training needs statistics of them."""
+    """Add factors of a kind along dimensions other than the feature, for statistics."""
     feature, rank = attributes.integer("feature_index"), len(draft.sizes[0])
     full = [a for a in draft.everywhere if len(draft.sizes[a]) == rank]
     for d in range(rank):
@@ -439,7 +439,7 @@ def _ragged_all_to_all(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _custom_call(draft: _Draft, attributes: Attributes) -> None:
-    """Go by the rule that the text states, if it states one for these arrays."""
+    """Apply the rule that the text states for these arrays, if any."""
     from hloipu_compiler.ir.stated_rules import batch_dimensions, stated_rule
 
     frontend_attributes = attributes.text("frontend_attributes")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 
 class FactorKind(Enum):
-    """What an op does along a factor."""
+    """How an op treats a factor."""
 
     PASS_THROUGH = auto()
     """A range of every result that has it follows from the same range of each operand that does."""

@@ -42,7 +42,7 @@ class Trait(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """What an opcode takes."""
+    """Operands, attributes and traits of an opcode."""
 
     name: str
     fewest_operands: int

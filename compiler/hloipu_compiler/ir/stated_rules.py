@@ -1,4 +1,4 @@
-"""Dimension rules that a text states for its custom calls, in Shardy's words.
+"""Dimension rules that a text states for custom calls, in Shardy's syntax.
 
     #sdy.op_sharding_rule<([i, j], [j, k])->([i, k]) {i=8, j=16, k=4}, reduction={j}, custom>
 

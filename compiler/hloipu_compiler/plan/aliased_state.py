@@ -1,4 +1,4 @@
-"""Which result replaces which donated parameter.
+"""Pair donated parameters with the results that replace them.
 
 `must-alias` says so. `may-alias` does not: JAX gives each result, in order, the memory of the first
 donated argument of its shape that is left (jax-ml/jax: jax/_src/interpreters/mlir.py), so that a

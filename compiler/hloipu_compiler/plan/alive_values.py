@@ -96,7 +96,7 @@ class _OnIpus:
         self.everywhere = 0
 
     def add(self, buffer: int, times: int = 1) -> None:
-        """Add the bytes of a buffer so many times."""
+        """Add the bytes of a buffer, times a count."""
         home, size = self.homes[buffer], self.sizes[buffer]
         if home == _NOWHERE:
             self.everywhere += times * (size // self.shards)

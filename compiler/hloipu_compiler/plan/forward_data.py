@@ -1,4 +1,4 @@
-"""What of a forward step's parameters is data, where no user says so.
+"""Infer which parameters of a forward step are data.
 
 By names, else by the graph: the batch is a dimension of data, of nearly all that is computed and of
 results, and no side of a weight. Where it has size 1, whole numbers are data (words, places), or

@@ -1,4 +1,4 @@
-"""Numbers that each participant knows before a program runs: its place, and what tables say of it.
+"""Per-participant numbers known at compile time: ids, and table entries they select.
 
 Programs of one device find their own blocks so:
 
@@ -30,7 +30,7 @@ Starts = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class OwnNumbers:
-    """What participants know in one computation, by position."""
+    """Numbers known to participants in one computation, by position."""
 
     numbers: Mapping[int, Array]
     """Of single integers, other than the place itself, that somebody reads: each participant's."""

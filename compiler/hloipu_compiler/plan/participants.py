@@ -1,4 +1,4 @@
-"""How many replicas and partitions a program is compiled for."""
+"""Number of replicas and partitions that a program is compiled for."""
 
 from hloipu_compiler.ir.annotations import needs_others
 from hloipu_compiler.ir.graph import Module

@@ -16,7 +16,7 @@ BATCH, MICRO_BATCH = "batch", "micro-batch"
 
 @dataclass(frozen=True, slots=True)
 class PipelineRequest:
-    """What the user says of it."""
+    """The user's options for cutting a step."""
 
     micro_batches: int = 1
     stages: int | None = None
@@ -103,7 +103,7 @@ class Part(NamedTuple):
 
 
 class Position(NamedTuple):
-    """What a stage does with each micro-batch, forward or backward."""
+    """Forward or backward part of a stage, run once per micro-batch."""
 
     name: str
     """`F0`, `B3`, or `step`."""
@@ -136,7 +136,7 @@ class Accumulation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pipelining:
-    """What was decided; the module beside it has an entry of calls."""
+    """The decided pipeline; the module beside it has an entry of calls."""
 
     schedule: Schedule
     positions: tuple[Position, ...]

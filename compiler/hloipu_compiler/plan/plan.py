@@ -1,4 +1,4 @@
-"""The plan: what passes decided or found out about a module."""
+"""The plan: decisions of passes, and facts that they found about a module."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import field, replace
@@ -13,7 +13,7 @@ LoopKey = tuple[str, str]
 
 
 class Chosen:
-    """Which of several candidates ops took, by all that the choice depends on.
+    """Chosen candidates of ops, by all that the choice depends on.
 
     Programs of one module fill and read the same record, so that none weighs candidates again.
     """

@@ -1,4 +1,4 @@
-"""Random keys of replicas: which draw alike, and where a session folds the replica's number in."""
+"""Random keys of replicas: which draw alike, and where the replica number is folded in."""
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,7 +17,7 @@ _MOST_NAMES = 4
 
 
 class ReplicaKeys(NamedTuple):
-    """What was decided; numbers are those of parameters, arrays counted."""
+    """Decisions about keys; numbers are those of parameters, arrays counted."""
 
     folded: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()

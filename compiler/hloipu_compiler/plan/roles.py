@@ -255,7 +255,7 @@ def _has_caches(module: Module, pairs: Sequence[tuple[int, int]]) -> bool:
 
 
 def _taken_for_data(arrays: Sequence[EntryArray], why: str) -> str:
-    """Say what was taken for data, and how to say otherwise."""
+    """Return a note on parameters assumed to be data, and how to say otherwise."""
     return (
         f"taken for data: {_listed(arrays)}, as {why}; to say otherwise: --feed NAME=N,… or "
         "--role PARAMETER=data"
@@ -263,7 +263,7 @@ def _taken_for_data(arrays: Sequence[EntryArray], why: str) -> str:
 
 
 def _taken_for_constants(arrays: Sequence[EntryArray]) -> str:
-    """Say which weights were taken for frozen, and how to say otherwise."""
+    """Return a note on weights assumed to be frozen, and how to say otherwise."""
     return (
         f"taken for constants: {_listed(arrays)}, as arguments of several arrays without the "
         "batch, such as frozen weights; to say otherwise: --feed NAME=N,… with all that is fed"
@@ -277,7 +277,7 @@ def _is_inference(
     roles: Mapping[int, str],
     settled: frozenset[int],
 ) -> bool:
-    """Whether nothing says that a parameter is state, nor is the first one made anew.
+    """Whether nothing marks a parameter as state, and the first one is not replaced.
 
     Where the first has another role, no parameter may be like a result.
     """
@@ -294,7 +294,7 @@ def _is_inference(
 
 
 def _taken_for_state(arrays: Sequence[EntryArray]) -> str:
-    """Say what was taken for state for its types alone, and how to say otherwise."""
+    """Return a note on state assumed from types alone, and how to say otherwise."""
     return (
         f"taken for state: {_listed(arrays)}; to say otherwise: --feed NAME=N,… or "
         "--role PARAMETER=data, const"

@@ -1,4 +1,4 @@
-"""Signs that a step trains: without any, and only then, a step without state is read as forward.
+"""Signs that a step trains; a step without state and without signs is a forward step.
 
 A new weight has its weight's type and shape, and nothing of the batch, which its gradient is summed
 over. Where no such pair is, nothing is learned. Where one is, a step trains that has ops of a

@@ -10,7 +10,7 @@ from hloipu_runtime.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WrappingRequest:
-    """What the user says of it; numbers are those of parameters and results, arrays counted."""
+    """The user's options; numbers are those of parameters and results, arrays counted."""
 
     loop: int | None = None
     roles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -59,7 +59,7 @@ class EntryArray(NamedTuple):
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...]]:
-        """What a pair of state has in common."""
+        """Type and shape of a pair of state."""
         return self.element_type, self.shape
 
 

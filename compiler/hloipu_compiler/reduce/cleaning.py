@@ -1,4 +1,4 @@
-"""Dead-code removal on every candidate."""
+"""Dead-code elimination on every candidate."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -79,7 +79,7 @@ def without_unused_parameters(module: Module, callee: Computation) -> Module:
 
 
 def without_parameters(computation: Computation, numbers: Collection[int]) -> Computation:
-    """Return a computation without some unused parameters, the others numbered anew."""
+    """Return a computation without some unused parameters, the others renumbered."""
     draft = Draft(computation)
     left = [n for n in range(len(computation.parameters)) if n not in numbers]
     for i, instruction in enumerate(computation.instructions):

@@ -49,7 +49,7 @@ def with_results(module: Module, positions: Sequence[int]) -> Module:
 
 
 def cut_before(module: Module, length: int) -> Module:
-    """Have parameters in place of the entry's first instructions that others read."""
+    """Replace the entry's first instructions by parameters where others read them."""
     first = module.entry.instructions[:length]
     keys = [Key(module.entry.name, op.name) for op in first if is_replaceable(op)]
     return to_parameters(module, keys)
@@ -153,7 +153,7 @@ def tuple_parameters(module: Module) -> list[Key]:
 
 
 def split_parameters(module: Module, keys: Sequence[Key]) -> Module:
-    """Have a parameter for each element of tuples that are parameters."""
+    """Replace tuple parameters by a parameter for each element."""
     entry, names = module.entry, {k.instruction for k in keys}
     draft, first = Draft(entry), {}
     number = 0

@@ -49,7 +49,7 @@ def computes(computation: Computation, instruction: Instruction) -> bool:
 
 
 def to_inputs(module: Module, keys: Sequence[Key]) -> Module:
-    """Have values from outside in place of what callees compute.
+    """Replace values computed by callees by inputs.
 
     Raises NotReducibleError where a callee is called in another way than by calls and loops.
     """
@@ -84,7 +84,7 @@ def loop_bodies(module: Module) -> list[str]:
 
 
 def cut_body_before(module: Module, name: str, length: int) -> Module:
-    """Have values from outside in place of a body's first instructions that others read."""
+    """Replace a body's first instructions by inputs where others read them."""
     body = module.computation[name]
     first = body.instructions[:length]
     return to_inputs(
@@ -121,7 +121,7 @@ def cut_body_after(module: Module, name: str, length: int) -> Module:
 
 
 def with_inputs(module: Module, name: str, shapes: Sequence[Shape], fill: Fill) -> Module:
-    """Return the module with a computation filled anew, which has more inputs than before."""
+    """Return the module with a computation refilled, which has more inputs than before."""
     computation = module.computation[name]
     draft = Draft(computation)
     if name == module.entry.name:
@@ -212,7 +212,7 @@ def _with_state(
 
 
 def _widened_state(draft: Draft, computation: Computation, wide: TupleShape) -> int:
-    """Take a wider state as the parameter; who reads it whole reads a tuple of the old elements."""
+    """Widen the state parameter; users of the whole read a tuple of the old elements."""
     (position,) = computation.parameters
     old = computation.instructions[position].shape
     at = draft.copy(position, shape=wide)

@@ -44,7 +44,7 @@ def _bodies(module: Module) -> list[Computation]:
 
 
 def keep_elements(module: Module, keys: Sequence[Key]) -> Module:
-    """Have bodies hand elements of their state on unchanged."""
+    """Pass elements of loop state through bodies unchanged."""
     for name in {k.computation for k in keys}:
         body = module.computation[name]
         unchanged = {k.choice for k in keys if k.computation == name}

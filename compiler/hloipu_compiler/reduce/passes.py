@@ -37,7 +37,7 @@ def cut_before(search: Search) -> None:
 
 
 def cut_loops(search: Search) -> None:
-    """Do in loops' bodies what `cut_after` and `cut_before` do in the entry."""
+    """Apply `cut_after` and `cut_before` to loop bodies."""
     for name in inputs.loop_bodies(search.module):
         if name not in search.module.computation:
             continue
@@ -60,7 +60,7 @@ def drop_what_nothing_needs(search: Search) -> None:
 
 
 def shrink_sizes(search: Search) -> None:
-    """Have 1, 2 or halves in place of each size, as often as that will do."""
+    """Shrink sizes to 1, 2 or halves, as often as possible."""
 
     def shrinks(old: int, new: int) -> bool:
         return any(
@@ -75,7 +75,7 @@ def shrink_sizes(search: Search) -> None:
 
 
 def plain_types(search: Search) -> None:
-    """Have f32, s32 and c64 in place of other types."""
+    """Replace other types by f32, s32 and c64."""
     for old in shrinking.types_of(search.module):
         search.attempt(lambda: shrinking.retyped(search.module, old, plain(old)))  # noqa: B023 - called at once
 

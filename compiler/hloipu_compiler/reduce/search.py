@@ -31,7 +31,7 @@ NONSENSE = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeEr
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a reduction stands, after a test."""
+    """State of a reduction after a test."""
 
     pass_name: str
     tests: int
@@ -40,7 +40,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a search goes by."""
+    """Rules of a search."""
 
     interesting: Interesting
     is_valid: Callable[[Module], bool]

@@ -18,7 +18,7 @@ _PLAIN_TYPES = frozenset({F32, S32, C64, PRED})
 
 
 class Weight(NamedTuple):
-    """What counts, first things first: weights compare as tuples do."""
+    """Weight of a module; weights compare as tuples, most important first."""
 
     computing: int
     """Instructions that compute something; loops and conditionals count twice, since a call of what

@@ -162,7 +162,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """Of queries in their own type; of the others in the scores' type."""
+    """Gradients of attention: of queries in their own type, of the others in the scores' type."""
 
     q: Value
     k: Value

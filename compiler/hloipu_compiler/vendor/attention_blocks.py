@@ -39,7 +39,7 @@ class Whole:
 
     @property
     def arrays(self) -> tuple[Value, ...]:
-        """What data it depends on."""
+        """Data that it depends on."""
         optional_arrays = tuple(
             array for array in (self.bias, self.sink, self.seed) if array is not None
         )
@@ -58,7 +58,7 @@ class Whole:
 
     @property
     def cut(self) -> tuple[int, int]:
-        """How many whole blocks there are, and how many queries each has."""
+        """Number of full blocks, and queries in each."""
         batch, queries, heads, _ = self.q.dims
         most = max(1, MOST_SCORES // (batch * heads * self.mask.keys))
         if queries <= most:
@@ -125,7 +125,7 @@ def forward_in_blocks(whole: Whole) -> tuple[Value, Value]:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a gradient is computed from, beside the attention's own operands."""
+    """Inputs of a gradient besides the attention's own operands."""
 
     gradient: Value
     """Of the result, and like it."""

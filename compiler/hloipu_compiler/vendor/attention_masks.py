@@ -45,7 +45,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """Of each query and key, s32[batch, tokens]: its segment, from 1, and its place in it."""
+    """Segment of each query and key, s32[batch, tokens], from 1, and the place in it."""
 
     query: Value
     query_place: Value
@@ -56,7 +56,7 @@ class Segments:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """What queries see of so many keys."""
+    """Which keys each query sees."""
 
     band: Band
     queries: int

@@ -13,7 +13,7 @@ _PARTS = re.compile(r"([a-z_]+)=([0-9x_\-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Which dimension of input, filter and output is which: b, f, i, o, or a number."""
+    """Dimension labels of input, filter and output: b, f, i, o, or a number."""
 
     input: str
     filter: str
@@ -32,7 +32,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Of each place: size, stride, padding on both sides, and the filter's dilation."""
+    """Size, stride, padding on both sides and filter dilation of each spatial dimension."""
 
     size: tuple[int, ...]
     stride: tuple[int, ...]

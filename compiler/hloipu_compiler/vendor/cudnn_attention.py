@@ -49,7 +49,7 @@ class _Parts:
 
     @property
     def mask_type(self) -> str:
-        """Which mask the call has."""
+        """The call's mask."""
         mask_type = self.settings.word("mask_type", *_MASKS, default="NO_MASK")
         if mask_type == "ALIBI":
             raise self.call.unsupported("its mask is ALIBI", _PLAIN)
@@ -59,7 +59,7 @@ class _Parts:
 
     @property
     def band(self) -> Band:
-        """What a query sees, besides padding."""
+        """The band of keys that a query sees, besides padding."""
         window = self.settings.integer("sliding_window_length", 0)
         left = window - 1 if window > 0 else -1
         return Band(left, 0 if self.mask_type.endswith("CAUSAL") else -1)

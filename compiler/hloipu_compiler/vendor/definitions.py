@@ -1,4 +1,4 @@
-"""Custom calls replaced by what their user says of them: HLO that computes it, or their cycles."""
+"""Replace custom calls by a user's definition: HLO that computes them, or their cycles."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -98,7 +98,7 @@ def _listed(arrays: tuple[Array, ...]) -> str:
 
 
 def opaque_call(cycles: int, operands: Sequence[Array], results: Sequence[Array]) -> Source:
-    """Return the text of a call of so many cycles, whose values are no numbers, for estimates.
+    """Return the text of an opaque call of `cycles` cycles, for estimates: it has no values.
 
     A call stays where it is among its operands and users: it takes a number of each operand and
     gives one, which fills its results.

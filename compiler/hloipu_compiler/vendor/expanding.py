@@ -1,4 +1,4 @@
-"""Custom calls of vendors' libraries replaced by the ops of HLO that compute the same."""
+"""Replace custom calls of vendors' libraries by HLO ops that compute the same."""
 
 from hloipu_compiler.interpret.ops.custom_calls import LOWERED, REGISTRY
 from hloipu_compiler.ir.graph import Instruction, Module

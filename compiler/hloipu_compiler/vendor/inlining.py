@@ -1,4 +1,4 @@
-"""Replaces instructions by the ops of a text's entry."""
+"""Inline a text's entry in place of instructions."""
 
 import re
 from collections.abc import Callable, Sequence

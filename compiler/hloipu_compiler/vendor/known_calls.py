@@ -1,4 +1,4 @@
-"""The formulas of all vendors, the calls that they stand for, and why others have none.
+"""Table of the vendors' formulas by call target, and reasons why other targets have none.
 
 Names and attributes of Graphcore's: graphcore/tensorflow:
 tensorflow/compiler/plugin/poplar/kernels/ops.proto and driver/tools/custom_ops/; of others: where

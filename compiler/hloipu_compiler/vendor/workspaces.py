@@ -1,4 +1,4 @@
-"""Results of a call that nobody reads."""
+"""Workspace results of library calls: unread buffers."""
 
 from hloipu_compiler.formulas.call import Call
 from hloipu_compiler.formulas.text import Value

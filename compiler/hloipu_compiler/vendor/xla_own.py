@@ -1,4 +1,4 @@
-"""XLA's own calls: numbers in blocks with a scale, wide numbers in halves, shifted copies.
+"""XLA's own calls: block-scaled numbers, 64-bit numbers in halves, shifted copies.
 
 Blocks: openxla/xla: xla/service/gpu/transforms/block_scaling_rewriter.cc (BuildQuantize,
 BuildDequantize, BuildBlockScaledDot), as `jax.nn.scaled_dot_general` is lowered for GPUs. Halves:

@@ -16,7 +16,7 @@ from hloipu_compiler.verify.survey import Place, Survey
 
 
 class Mode(Enum):
-    """What the ids in a collective's groups count."""
+    """What the ids in a collective's groups number."""
 
     REPLICAS = "replicas"
     PARTITIONS = "partitions"

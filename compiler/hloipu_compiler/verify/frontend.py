@@ -1,4 +1,4 @@
-"""One value out of an instruction's frontend attributes."""
+"""Read one value from an instruction's frontend attributes."""
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.hlo.syntax.text_fault import TextFault

@@ -1,4 +1,4 @@
-"""Finds where the parts of a statement stand in the text, once there is a fault.
+"""Find the parts of a faulty statement in the text.
 
 The parser keeps only where a statement begins and ends. A part that cannot be found (the text may
 be sugar for something else) gives the span of the whole statement.

@@ -52,7 +52,7 @@ def check_sharding(module: Module, place: Place, report: Report) -> None:
 
 
 def _without_every_ipu(instruction: Instruction) -> str:
-    """Return the text of a sharding, with device 0 for -1 where that is said of a stage.
+    """Return a sharding's text, with device 0 for -1 on pipeline stages.
 
     Graphcore's plugin has device -1 for all IPUs: on stages of several that run at once, and what
     is taken out of their results (graphcore/tensorflow:

@@ -1,4 +1,4 @@
-"""What the structural checks look at, gathered in the one pass over all instructions."""
+"""Gather what the structural checks need, in one pass over all instructions."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple

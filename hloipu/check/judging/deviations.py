@@ -1,4 +1,4 @@
-"""Judges whether the error of one leaf is one that the module's published budgets can make.
+"""Judge whether a leaf's error is within the module's published budgets.
 
 The rule is derived in docs/numerics.md, "Whole modules".
 """

@@ -1,4 +1,4 @@
-"""How many bits of an op's result are certain, by the published budgets of its kind."""
+"""Certain bits of an op's result, by the published budgets of its kind."""
 
 from dataclasses import dataclass
 from math import ceil, floor, log2, prod
@@ -120,7 +120,7 @@ def _computed_bits(element: ElementType) -> int:
 
 
 def _bits_within(bits: int, steps: float) -> int:
-    """Return the bits of a grid on which rounding moves values by up to so many steps."""
+    """Return the bits of a grid on which rounding moves values by up to `steps` steps."""
     return max(1, floor(bits - 1 - log2(steps)))
 
 

@@ -1,4 +1,4 @@
-"""A module in f64 that rounds where its own types do, and errs as far as its ops may.
+"""Rewrite a module to f64 with its own rounding, and errors as large as its ops may make.
 
 Plain HLO, so that XLA:CPU computes it: what such a module gives for several draws shows what the
 published budgets of its ops (`interpret/budgets.py`) come to at its results.

@@ -1,4 +1,4 @@
-"""Writes the ops that round values of f64 to the grid of another type, or move them a little."""
+"""Write ops that round f64 values to another type's grid, or perturb them."""
 
 from collections.abc import Callable
 from math import frexp, inf, nan
@@ -121,7 +121,7 @@ class RoundingOps:
         )
 
     def _stretched_cut(self, at: int, bits: int, spread: int) -> int:
-        """Append what rounds to so many bits on a grid that is stretched."""
+        """Append rounding to some number of bits on a stretched grid."""
         shape = self._array(at)
         wide = self._once("spread", F64, shape, lambda: spread)
         cut = self._cut(self._op("multiply", shape, at, wide), _EXPONENT_BITS, bits)

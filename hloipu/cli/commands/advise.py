@@ -30,7 +30,7 @@ from hloipu_compiler.hlo.syntax.limits import Limits
 @compiling_options("compile")
 @limit_option
 def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting) -> None:
-    """Compile FILE (- for standard input) and say what would make it smaller or faster.
+    """Compile FILE (- for standard input) and suggest what would make it smaller or faster.
 
     Each finding has its evidence and a cure; a cure that is an option, or half precision, is
     compiled with, and what came of it printed. A program that does not fit is given changes with

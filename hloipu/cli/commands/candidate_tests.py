@@ -1,4 +1,4 @@
-"""The tests that `hloipu reduce` has of its own: an error's code, values that differ."""
+"""Built-in tests of `hloipu reduce`: an error code, or differing values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from hloipu_runtime.memory.does_not_fit import require_fit
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """How candidates are compiled and which values they take."""
+    """Options of compiling candidates, and their arguments."""
 
     asked: Asked
     seed: int

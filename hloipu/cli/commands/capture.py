@@ -17,7 +17,7 @@ from hloipu_runtime.plain_text import printable
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
-    help="Stop the command after so long, and take what it had compiled.",
+    help="Stop the command after this time, and take what it had compiled.",
 )
 @click.option(
     "--most", type=click.IntRange(0), default=10, show_default=True, help="Length of the list."

@@ -56,7 +56,7 @@ _KEPT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StepsAsked:
-    """What the command line says beside the module and the reference."""
+    """Command-line options besides the module and the reference."""
 
     inputs: str | None
     random: int | None
@@ -166,7 +166,7 @@ class _Checked:
         refuse_unjudged([array.report for array in compared], name)
 
     def _parts_are_whole(self, step: ReferenceStep, begun: Begun, elements: Elements) -> bool:
-        """Say whether gradients and update together are the plain step, as the reference computes.
+        """Whether gradients and update together are the plain step on the reference.
 
         The program and its reference share what is accumulated, which is told so.
         """
@@ -211,7 +211,7 @@ class _Checked:
         *,
         is_plain_step: bool,
     ) -> NoReturn:
-        """Look for the op at fault in the plain step; raise MismatchError E6002 or E6003."""
+        """Find the op at fault in the plain step; raise MismatchError E6002 or E6003."""
         if not is_plain_step:
             raise MismatchError(
                 "E6003",
@@ -252,7 +252,7 @@ class _Checked:
         return [arguments[n] for n in sorted(arguments)]
 
     def _elements(self, count: int, seed: int) -> Elements:
-        """Return so many elements of every feed: of its file, or drawn."""
+        """Return `count` elements of every feed: of its file, or drawn."""
         elements = {}
         for queue in seen_by_users(self.program.program).queues:
             if not queue.to_device:

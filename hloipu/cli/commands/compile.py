@@ -41,7 +41,7 @@ def command(
     asked: Asked,
     reporting: Reporting,
 ) -> None:
-    """Compile FILE (- for standard input) and say whether it fits and where cycles go.
+    """Compile FILE (- for standard input) and report whether it fits and where cycles go.
 
     A program that does not fit ends with exit code 5, its profile written and no executable.
 

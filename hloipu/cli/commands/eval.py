@@ -40,7 +40,9 @@ Array = np.ndarray[Any, Any]
     "--define", multiple=True, metavar="TARGET=FILE", help="HLO of a custom call; repeatable."
 )
 @option_of_table("max_iterations")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of stateful random ops.")
+@click.option(
+    "--seed", type=SEED, default=0, show_default=True, help="Seed of stateful random ops."
+)
 def command(
     file: str,
     inputs: str | None,
@@ -107,7 +109,7 @@ class Watcher:
         self.stop_on_nan = stop_on_nan
 
     def __call__(self, instruction: Instruction, leaves: Sequence[Array]) -> None:
-        """Look at one instruction's leaves, in storage form."""
+        """Observe one instruction's leaves, in storage form."""
         if instruction.name in self.names:
             for leaf in leaves:
                 say(f"{printable(instruction.name)} = {shown(leaf)}")

@@ -29,7 +29,7 @@ _NEAREST = 5
 @limit_option
 @option_group("emit")
 def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked) -> None:
-    """Say what an error CODE means, show an example and what to do; without CODE, list them.
+    """Explain an error CODE, with an example and what to do; without CODE, list them.
 
     `plan OP FILE`: how the instruction OP of FILE, HLO text (- for standard input), is spread over
     tiles, what that costs, and which other ways lost. Options are those of `hloipu emit`.

@@ -43,7 +43,7 @@ MOST_BYTES = 1 << 30
 @click.option("--shuffle", "seed", type=click.IntRange(0), help="Shuffle with this seed.")
 @click.option("--copy/--no-copy", default=True, help="Copy elements as a transfer does (default).")
 @click.option("--thread/--no-thread", default=True, help="Prefetch on a thread (default).")
-@click.option("--executable", type=click.Path(), help="Say what rate this .ipux file needs.")
+@click.option("--executable", type=click.Path(), help="Print the rate that this .ipux file needs.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(
     file: str,

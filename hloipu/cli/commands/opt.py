@@ -31,13 +31,17 @@ from hloipu_runtime.nearest import did_you_mean
     help="What to run: a,b{option=value},(c,d)*3, names of pipelines included.",
 )  # fmt: skip
 @click.option("--plugin", "plugins", multiple=True, metavar="FILE.py", help="Add your own passes.")
-@click.option("--list-passes", "lists", is_flag=True, help="Say what there is, and end.")
-@click.option("--dump-after", "dumps", multiple=True, metavar="PASS", help="Print the module then.")
-@click.option("--diff-after", "diffs", multiple=True, metavar="PASS", help="Print what it changed.")
-@click.option("--stop-after", default="", metavar="PASS", help="Run nothing behind it.")
+@click.option("--list-passes", "lists", is_flag=True, help="List the passes and exit.")
+@click.option(
+    "--dump-after", "dumps", multiple=True, metavar="PASS", help="Print the module after PASS."
+)
+@click.option(
+    "--diff-after", "diffs", multiple=True, metavar="PASS", help="Print what PASS changed."
+)
+@click.option("--stop-after", default="", metavar="PASS", help="Stop after PASS.")
 @click.option("--timing", is_flag=True, help="Print the time and effect of each run of a pass.")
 @click.option("--verify-each/--no-verify-each", default=True, help="Verify after each pass.")
-@click.option("--plan", "shows_plan", is_flag=True, help="Print the plan as JSON in the end.")
+@click.option("--plan", "shows_plan", is_flag=True, help="Print the plan as JSON at the end.")
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
 @limit_option
 def command(
@@ -113,7 +117,7 @@ class Watcher:
         self._diffs = diffs
 
     def __call__(self, run: PassRun) -> None:
-        """Take one run in."""
+        """Record one run of a pass."""
         place = f"{run.name} (round {run.round})" if run.round else run.name
         if run.name in self._diffs:
             say(f"// changed by {place}", err=True)

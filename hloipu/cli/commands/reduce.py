@@ -41,18 +41,21 @@ _HEAD = " seconds   tests  instructions  after"
 @click.option("--test", "test", metavar="CMD", help="Keep what this command exits with 0 on.")
 @click.option("-o", "--output", type=OUTPUT_FILE, help="Write the result here, not to stdout.")
 @click.option(
-    "--time-limit", type=_SECONDS, metavar="SECONDS", help="Stop then, with the best so far."
+    "--time-limit",
+    type=_SECONDS,
+    metavar="SECONDS",
+    help="Stop after this time, with the best so far.",
 )
 @click.option(
     "--most-tests", type=click.IntRange(1), default=MOST_TESTS, show_default=True,
-    help="Stop after so many tests, with the best so far.",
+    help="Stop after N tests, with the best so far.",
 )  # fmt: skip
 @click.option(
     "--timeout", type=_SECONDS, metavar="SECONDS",
-    help="For one candidate; longer is not interesting.  [default: 60, or twice what FILE takes]",
+    help="Time limit of one candidate; slower ones count as failing.  [default: 60, or twice what FILE takes]",
 )  # fmt: skip
 @click.option(
-    "--random", "seed", type=SEED, metavar="SEED", help="Of the arguments drawn.  [default: 0]"
+    "--random", "seed", type=SEED, metavar="SEED", help="Seed of the arguments drawn.  [default: 0]"
 )
 @click.option(
     "--fill-elided", "fill", type=SEED, metavar="SEED",
@@ -179,11 +182,11 @@ class _Result:
 
     @property
     def place(self) -> str:
-        """Where the result is, for people."""
+        """Place of the result, for people."""
         return "on standard output" if self._output is None else f"in {self._output}"
 
     def improve(self, module: Module, text: str) -> None:
-        """Take in a better result; it replaces the file at once, where that is a plain one."""
+        """Record a better result; a plain output file is replaced at once."""
         self.best = (module, text)
         if self._output is not None:
             path = Path(self._output)
@@ -191,7 +194,7 @@ class _Result:
                 self._write()
 
     def finish(self) -> None:
-        """Hand the result out, unless that is done."""
+        """Write the result, unless that is done."""
         if self.best is None:
             return
         if self._output is None:
@@ -235,7 +238,7 @@ class ReduceProgress:
         return monotonic() - self._start
 
     def __call__(self, progress: Progress) -> None:
-        """Take in the state after a test."""
+        """Record the state after a test."""
         if progress.pass_name != self._now.pass_name:
             self.end_of_pass()
         self._now = progress

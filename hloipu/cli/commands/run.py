@@ -58,7 +58,7 @@ from hloipu_runtime.watching import doing
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Where arguments come from, as the command line says."""
+    """Sources of arguments, from the command line."""
 
     file: str | None
     random: int | None

@@ -49,7 +49,7 @@ def command(
     as_json: bool,
     limits: Limits,
 ) -> None:
-    """Say what is in FILE (- for standard input).
+    """Describe the contents of FILE (- for standard input).
 
     Ops by kind, parameters and state, FLOPs and bytes with loop trip counts multiplied through,
     largest tensors, costliest source lines. A ≥ marks a lower bound: data decides how often.
@@ -129,7 +129,7 @@ def headline(summary: Summary) -> str:
 
 
 def unknown_parts(work: Tally) -> list[str]:
-    """Say what makes the numbers lower bounds."""
+    """Return what makes the numbers lower bounds."""
     parts = []
     if work.unknown_loops:
         parts.append(f"trips of {counted(len(work.unknown_loops), 'loop')}")

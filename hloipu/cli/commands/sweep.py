@@ -33,12 +33,12 @@ _MOST = 2**50
     "point without; values with commas are parted by `;`; repeatable.",
 )
 @click.option("-o", "--output", type=OUTPUT_FILE, metavar="FILE.db", help="Keep the rows here.")
-@click.option("--resume", is_flag=True, help="Go on with the rows that are in FILE.db.")
+@click.option("--resume", is_flag=True, help="Resume from the rows in FILE.db.")
 @click.option(
     "--points",
     type=int,
     metavar="N",
-    help="Draw so many points, or look at so many for --goal; by default all, or 100.",
+    help="Draw N points, or look at N for --goal; by default all, or 100.",
 )
 @click.option(
     "--seed",
@@ -63,9 +63,9 @@ _MOST = 2**50
     metavar="N",
     help="Processes; by default as many as there are processors, 0: this one.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster that answers here.")
-@click.option("--point-memory", metavar="SIZE", help="A worker may have so much memory: 4GiB.")
-@click.option("--point-seconds", type=float, metavar="X", help="A point may take so long.")
+@click.option("--scheduler", metavar="ADDRESS", help="Use the Dask cluster at this address.")
+@click.option("--point-memory", metavar="SIZE", help="Memory limit of a worker: 4GiB.")
+@click.option("--point-seconds", type=float, metavar="X", help="Time limit of a point.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 @option_group("estimate")
 @limit_option

@@ -31,7 +31,7 @@ from hloipu_runtime.errors import UsageError
     type=click.IntRange(0),
     default=MOST_ROWS,
     show_default=True,
-    help="Print so many rows at most.",
+    help="Print at most N rows.",
 )
 @click.option("--pareto", "only_front", is_flag=True, help="Print the Pareto front alone.")
 @click.option("--commands", is_flag=True, help="Print the command of each row, in order.")

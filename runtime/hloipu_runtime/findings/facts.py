@@ -33,7 +33,7 @@ _ABOUT_ONCE = 1.5
 
 
 class Work:
-    """What one instruction costs, over all steps that are mostly its own."""
+    """Cost of one instruction, over all steps that are mostly its own."""
 
     __slots__ = ("bytes_moved", "compute", "conversions", "exchange", "tile_cycles")
 
@@ -81,7 +81,7 @@ class Facts:
 
     @cached_property
     def source_of(self) -> dict[str, str]:
-        """Where an instruction comes from, for those of which the dump says so."""
+        """Source line of each instruction, where the dump has one."""
         return {row.name: row.source for row in self.profile.origins if row.source}
 
     @cached_property
@@ -91,7 +91,7 @@ class Facts:
 
     @cached_property
     def works(self) -> dict[str, Work]:
-        """What each instruction costs."""
+        """Cost of each instruction."""
         work_by_name: defaultdict[str, Work] = defaultdict(Work)
         for row in self.profile.steps:
             if row.name == NO_ORIGIN or not row.cycles:

@@ -45,7 +45,7 @@ def single_vertices_cycles(machine: Machine, classes: Iterable[tuple[int, int]])
 
 
 class TileWork(NamedTuple):
-    """What one tile, or each tile of one class, computes in a compute set."""
+    """Work of one tile, or of each tile of a class, in a compute set."""
 
     cycles: int
     """Sum over its vertices, by the two functions above: they run one after the other."""
@@ -101,7 +101,7 @@ def rearrange_on_tile(machine: Machine, size_bytes: int, run_bytes: int) -> Char
 
 
 class TileTraffic(NamedTuple):
-    """What one tile, or each tile of one class, sends and receives in an exchange.
+    """Traffic of one tile, or of each tile of a class, in an exchange.
 
     Bytes sent to several tiles are sent once. Paired bytes are those that all tiles of one bus
     receive; the sender's own partner lends its lane for them, so they are counted at both.

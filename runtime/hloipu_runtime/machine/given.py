@@ -1,4 +1,4 @@
-"""A number as somebody gave it, and the place where it stands."""
+"""A number given by a user, with its place in a file."""
 
 import re
 from typing import NamedTuple

@@ -35,7 +35,7 @@ class Segment(NamedTuple):
 
 
 class LinkLoads(NamedTuple):
-    """What a phase of copies between IPUs asks of the links."""
+    """Load of a phase of copies between IPUs on the links."""
 
     size_bytes: Counter[Segment]
     """That leave over each segment."""
@@ -70,7 +70,7 @@ class LinkCycles(NamedTuple):
     gateway_links: int = 0
 
     def plus(self, other: "LinkCycles", times: int = 1) -> "LinkCycles":
-        """Return the sum with so many times another."""
+        """Return the sum with a multiple of another."""
         return LinkCycles(
             self.ipu_links + times * other.ipu_links,
             self.gateway_links + times * other.gateway_links,
@@ -98,7 +98,7 @@ def link_price(machine: Machine, flows: Iterable[Flow], ipus: int) -> tuple[Char
 
 
 class Bundle(NamedTuple):
-    """As many bytes from each of several IPUs to another."""
+    """Equal flows between several pairs of IPUs."""
 
     pairs: tuple[tuple[int, int], ...]
     size_bytes: int
@@ -156,7 +156,7 @@ def _price(machine: Machine, loads: LinkLoads) -> tuple[Charge, LinkCycles]:
 
 
 class _Way(NamedTuple):
-    """How traffic gets from one IPU to another."""
+    """Route of traffic from one IPU to another."""
 
     segments: tuple[Segment, ...]
     """Each once."""
@@ -175,7 +175,7 @@ def _way(machine: Machine, source: int, target: int, ipus: int) -> _Way:
 
 
 def check_system(machine: Machine, ipus: int) -> None:
-    """Raise MachineError E3210 where no system of so many of these IPUs exists."""
+    """Raise MachineError E3210 where no system of that many IPUs exists."""
     if not 1 <= ipus <= machine.links.max_ipus:
         raise MachineError(
             "E3210",

@@ -36,7 +36,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one tile issues, loads and stores, and what starting its workers costs."""
+    """Issue, load and store rates of a tile, and the cost of starting its workers."""
 
     worker_contexts: Number
     """Workers that take turns; each gets one issue slot in this many cycles."""

@@ -1,4 +1,4 @@
-"""Memory tile by tile, and over the points of a program: what memory charts are drawn from."""
+"""Memory tile by tile and over program points: the data of memory charts."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

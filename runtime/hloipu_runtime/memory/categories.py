@@ -1,4 +1,4 @@
-"""What bytes of a tile's memory are used for."""
+"""Categories of a tile's bytes."""
 
 from enum import Enum
 
@@ -6,7 +6,7 @@ from hloipu_runtime.program.program import Role
 
 
 class Category(Enum):
-    """What a byte of a tile's memory is used for."""
+    """Use of a byte of a tile's memory."""
 
     VERTEX_CODE = "vertex code"
     CONTROL_CODE = "control code"

@@ -74,7 +74,7 @@ _REARRANGING = "rearranging copy"
 
 
 class ProgramCharges(NamedTuple):
-    """What is charged on each IPU, and which variables are buffers of exchanges."""
+    """Bytes charged on each IPU, and the variables that are exchange buffers."""
 
     ipus: tuple[Charges, ...]
     buffers: frozenset[VariableId]

@@ -93,7 +93,7 @@ class _Item:
 
     @property
     def count(self) -> int:
-        """How often its code is there."""
+        """Number of copies of its code."""
         return self.steps.total()
 
     def spared_bytes(self, end: _End, form: ExchangeForm) -> int:

@@ -1,4 +1,4 @@
-"""Which requests conflict: those that are live at one point on one tile."""
+"""Conflicting requests: live at one point on one tile."""
 
 from itertools import accumulate, pairwise
 

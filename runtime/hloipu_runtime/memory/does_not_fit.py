@@ -1,4 +1,4 @@
-"""The error that a program needs more memory than its tiles have."""
+"""The error of a program that needs more memory than its tiles have."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""The messages of exchanges: memory that one end rearranges data in, while the exchange lasts."""
+"""Exchange buffers: memory in which one end rearranges data during an exchange."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -33,7 +33,7 @@ _PLACED = np.iinfo(np.int64).max
 
 
 class Placement(NamedTuple):
-    """Where each request lies, and how much room that takes on each class of tiles."""
+    """Address of each request, and the extent on each class of tiles."""
 
     addresses: list[int]
     extent: Numbers

@@ -64,7 +64,7 @@ class IpuMemory:
 
 @dataclass(frozen=True, eq=False)
 class MemoryPlan:
-    """Where a program's variables lie.
+    """Addresses of a program's variables.
 
     Code lies at the start of each tile's memory, variables at the end of what may be used, so that
     tiles with much code do not push the variables of others up. Addresses count from the start.

@@ -1,4 +1,4 @@
-"""What the remote memory beside each IPU is for, read off the steps that use it."""
+"""Remote memory of each IPU by use, from the steps that use it."""
 
 from collections import Counter
 from enum import Enum

@@ -1,4 +1,4 @@
-"""What is to be placed: so many bytes, on these tiles, at these points; what is live at once.
+"""Allocation requests: bytes, tiles and live ranges; and the live maximum.
 
 No placement needs less than is live at once on a class of tiles.
 """
@@ -63,7 +63,7 @@ def live_rows(ranges: Sequence[Ranges]) -> LiveRows:
 
 
 class Live(NamedTuple):
-    """What is live on each class of tiles, and how full the fullest class is at each time."""
+    """Live bytes on each class of tiles, and of the fullest class at each time."""
 
     always_bytes: Numbers
     """Of requests that are live at every point."""

@@ -1,4 +1,4 @@
-"""Whether programs that stay on one device together fit into its tiles.
+"""Memory of several programs that stay on one device together.
 
 What a program always has there adds up: code, the state of vertices, constants and state, an array
 that several lay out alike counted once. Temporaries, stacks and messages of programs that do not
@@ -54,15 +54,15 @@ class Together:
 
 
 class Fitted(Protocol):
-    """What is asked of a program; `CompiledProgram` is one."""
+    """What `together` needs of a program; `CompiledProgram` is one."""
 
     @property
     def memory_plan(self) -> MemoryPlan:
-        """Where its variables lie."""
+        """Addresses of its variables."""
 
     @property
     def memory(self) -> MemoryReport:
-        """What they take."""
+        """Bytes of its variables."""
 
 
 def require_room(programs: Sequence[tuple[Fitted, Layouts]], over_memory: str) -> None:

@@ -1,4 +1,4 @@
-"""Arrays of which each partition has one block: cutting them, and joining blocks again.
+"""Arrays divided into one block per partition: cutting and joining.
 
 A partitioned program is one program for every partition. Its parameters and results are blocks;
 users see whole arrays. Partitions are places of a mesh, and axes of the mesh divide dimensions: the
@@ -41,7 +41,7 @@ class Blocks:
 
     @property
     def division(self) -> tuple[Any, ...]:
-        """What is equal where two programs divide an array alike."""
+        """Key that is equal where two programs divide an array alike."""
         return self.counts, self.places.tobytes()
 
     @cached_property

@@ -41,7 +41,7 @@ class Moved(NamedTuple):
 
 @dataclass(frozen=True)
 class CollectiveForm:
-    """What a collective does with the tensors of a group's members."""
+    """Computation of a collective on the tensors of a group's members."""
 
     kind: str
     groups: Groups = ()

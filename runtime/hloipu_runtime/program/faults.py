@@ -1,4 +1,4 @@
-"""What the verifier finds: where in the program, what is wrong, what was expected."""
+"""The verifier's faults: place in the program, what is wrong, what was expected."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

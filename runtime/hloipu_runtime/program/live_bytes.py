@@ -85,7 +85,7 @@ class LiveBytes:
         return places
 
     def moved(self, number: int, place: int, touched: Mapping[VariableId, int]) -> bool:
-        """Let a step join another, one of its candidates, if there is room for that.
+        """Move a step to a candidate step, if there is room for that.
 
         At that one nothing has died yet, and messages pass.
         """

@@ -1,4 +1,4 @@
-"""Parameters that are loaded with the program: they stay on the device as constants do."""
+"""Parameters loaded with the program: they stay on the device like constants."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -62,7 +62,7 @@ class Tiles:
 
 
 class Span(NamedTuple):
-    """What part of one dimension a tile has: `size` elements from `coordinate * step + offset`.
+    """Part of a dimension on a tile: `size` elements from `coordinate * step + offset`.
 
     Parts are cut off at both ends of the dimension, so the last one may be shorter.
     """

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Kind(Enum):
-    """Where a step stands among others."""
+    """Kinds of steps for scheduling."""
 
     LOCAL = "on one IPU"
     MEETING = "between IPUs"

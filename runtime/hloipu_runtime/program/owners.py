@@ -1,4 +1,4 @@
-"""Which sequence owns a variable: the innermost one around all steps that touch it."""
+"""Owner of a variable: the innermost sequence around all steps that touch it."""
 
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.steps import Sequence, Step, VariableId, blocks_of

@@ -21,7 +21,7 @@ RANDOM_STATE = "(random state)"
 
 
 class Role(Enum):
-    """What a variable is for, which decides how long it lives."""
+    """Purpose of a variable, which decides how long it lives."""
 
     TEMPORARY = "temporary"
     """Result of a vertex, or buffer of an exchange."""

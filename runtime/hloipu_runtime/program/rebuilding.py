@@ -1,4 +1,4 @@
-"""Steps made anew with other sequences in them."""
+"""Rebuild steps with other sequences in them."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -27,7 +27,7 @@ class Along(NamedTuple):
 
 
 class MixedPart(NamedTuple):
-    """What a sender has of dimensions that are seen in another shape, as no range of it."""
+    """A sender's part of reshaped dimensions that is no range of them."""
 
     elements: int
     step: int

@@ -74,7 +74,7 @@ class Divided:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How the parameters and results of a partitioned program are divided."""
+    """Division of a partitioned program's parameters and results."""
 
     mesh: Sizes
     """Sizes of the axes, major to minor."""

@@ -1,4 +1,4 @@
-"""State of which each replica keeps one part: from the whole array to parts, and back."""
+"""State of which each replica keeps one part: cutting and joining."""
 
 from collections.abc import Sequence
 from math import prod

@@ -24,7 +24,7 @@ class _Axis(NamedTuple):
 
 
 class _Layout(NamedTuple):
-    """Which run of each group of dimensions every tile has."""
+    """The run of each group of dimensions on every tile."""
 
     first: int
     axes: tuple[_Axis, ...]
@@ -33,7 +33,7 @@ class _Layout(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """What a mapping has of a group of dimensions."""
+    """A mapping's part of a group of dimensions."""
 
     start: int
     length: int

@@ -234,7 +234,7 @@ class Stage(NamedTuple):
 
     @property
     def blocks(self) -> tuple[Sequence, ...]:
-        """What it does before a group, if anything, and with each micro-batch."""
+        """Its blocks: before a group, if any, and per micro-batch."""
         return (self.first, self.body) if self.first.steps else (self.body,)
 
 

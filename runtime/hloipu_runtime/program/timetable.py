@@ -51,7 +51,7 @@ class Pattern(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """The slots of a pipeline of so many positions."""
+    """Slots of a pipeline."""
 
     positions: int
     interval: int
@@ -64,7 +64,7 @@ class Timetable:
 
     @property
     def groups(self) -> int:
-        """How many groups of micro-batches there are."""
+        """Number of groups of micro-batches."""
         return -(-self.count // self.group)
 
     @property

@@ -44,7 +44,7 @@ def read_first(step: Step, program: Program) -> frozenset[VariableId]:
 
 
 class _First:
-    """What steps read before they write it, and what they surely write; functions taken once."""
+    """Variables that steps read before writing, and surely write; functions taken once."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

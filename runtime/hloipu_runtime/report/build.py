@@ -20,7 +20,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class About(NamedTuple):
-    """What a profile says besides cycles."""
+    """Facts of a profile besides cycles."""
 
     sources: Mapping[str, str] = _NOTHING
     """`file:line` by instruction."""
@@ -34,7 +34,7 @@ ABOUT_NOTHING = About()
 
 
 class _Fed(NamedTuple):
-    """What is known of a program's queues."""
+    """Known rates and counts of a program's queues."""
 
     rates: Mapping[str, float] = _NOTHING
     queues: Mapping[str, Mapping[str, Any]] = _NOTHING

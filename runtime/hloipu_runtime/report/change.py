@@ -7,7 +7,7 @@ _MORE = "hloipu advise takes more time to look"
 
 
 class Change(NamedTuple):
-    """One change that was tried by compiling anew."""
+    """One change, tried by compiling with it."""
 
     kind: str
     """`ipus`: more IPUs; `flag`: another option; `edit`: of the model's source; `machine`: one that
@@ -62,7 +62,7 @@ def _with_percent(cycles: int, before: int) -> str:
 
 
 class Fitting(NamedTuple):
-    """What was tried to make a program fit, each by compiling anew."""
+    """Changes tried to make a program fit, each by compiling."""
 
     found: tuple[Change, ...]
     """Changes with which it fits."""
@@ -102,7 +102,7 @@ class Fitting(NamedTuple):
         return lines if self.is_complete else [*lines, f"there may be more that fits: {_MORE}"]
 
     def _missing(self) -> str:
-        """Say how much is missing where nothing makes it fit, and what came nearest."""
+        """Return how much is missing where no change makes it fit, and the nearest one."""
         text = f"none of {len(self.failed)} changes tried makes it fit"
         if not self.is_complete:
             text += f" in the time for that ({_MORE})"

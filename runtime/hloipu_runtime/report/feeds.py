@@ -1,4 +1,4 @@
-"""Whether a device waits for its host: the rate that it takes elements at, and the one given."""
+"""Host-bound or device-bound: needed against given rate of elements."""
 
 from collections.abc import Mapping
 from math import prod

@@ -1,4 +1,4 @@
-"""A finding: what keeps a program slow or large, with its evidence and what would cure it."""
+"""A finding: what keeps a program slow or large, its evidence and its cure."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Device and host apart: what the device takes on its own, and what its host adds to that.
+"""Split a run's time into the device's own and what its host adds.
 
 Transfers either stop the device, or go on beside its computing on tiles set apart for them. What a
 program for sessions keeps on the device is loaded once. So is, in use, what a plain run is known to
@@ -19,7 +19,7 @@ from hloipu_runtime.program.steps import Step, StreamIn, StreamOut, inner_steps
 
 
 class HostTime(NamedTuple):
-    """What the host adds to the device's own cycles, over all runs."""
+    """Time that the host adds to the device's own cycles, over all runs."""
 
     stops_cycles: int = 0
     """In which the device waits for transfers and calls."""

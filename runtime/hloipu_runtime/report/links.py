@@ -26,7 +26,7 @@ MOST_PAIRS = 4096
 
 
 class _Sent(NamedTuple):
-    """What one execution of a step sends over links, all participants together."""
+    """Bytes that one execution of a step sends over links, for all participants."""
 
     kind: str
     flows: Counter[tuple[int, int]]

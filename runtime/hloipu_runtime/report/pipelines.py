@@ -13,7 +13,7 @@ from hloipu_runtime.program.steps import VariableId
 
 
 class ShareRow(NamedTuple):
-    """What a position does on one of its IPUs."""
+    """A position's work on one of its IPUs."""
 
     ipu: int
     cycles: int

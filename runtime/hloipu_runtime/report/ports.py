@@ -1,4 +1,4 @@
-"""What a program takes and gives, for people and their scripts: names, shapes, types and roles."""
+"""Inputs and outputs of a program for users: names, shapes, types and roles."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Cycles of single tiles within a step: which are slow, and how well the work is spread."""
+"""Cycles of single tiles within a step: the slowest, and the balance."""
 
 from collections.abc import Mapping, Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""The order in which a program's steps run, with loops and pipelines folded: what traces unfold.
+"""Timeline of a program: order of steps with loops and pipelines folded, as traces unfold it.
 
 A program that runs for a million steps has few blocks. Whoever draws it unfolds only what can be
 seen, so that a timeline is as small as the program, however long the program runs.

@@ -43,7 +43,7 @@ def _with_findings(profile: Profile) -> Iterator[str]:
 
 
 def _where_advice_is(profile: Profile) -> list[str]:
-    """Say where to learn what makes a program fit, if nobody looked for that."""
+    """Return where to learn what makes a program fit, unless that was tried."""
     if profile.memory.get("fits", True):
         return []
     return ["`hloipu advise` says how many IPUs it needs, and what else makes it fit"]
@@ -83,7 +83,7 @@ def _head(profile: Profile) -> str:
 
 
 def _assumed(profile: Profile) -> str:
-    """Say what share of the device's cycles and of the fullest tile's bytes is assumed."""
+    """Return the assumed share of the device's cycles and of the fullest tile's bytes."""
     cycles = f"{_share(profile.device_assumed_cycles, profile.device_cycles)} of the cycles"
     peak = profile.memory.get("peak", {})
     assumed = {name: size for name, size in peak.get("assumed", {}).items() if size}
@@ -109,7 +109,7 @@ def _costs(profile: Profile) -> Iterator[str]:
 
 
 def _links(profile: Profile) -> str:
-    """Say how long IPUs send over which links, where that depends on hosts or gateways."""
+    """Return how long IPUs send over which links, where hosts or gateways decide that."""
     if not profile.links or not (profile.hosts or profile.links["gateway_links"]):
         return ""
     total = profile.device_cycles
@@ -120,7 +120,7 @@ def _links(profile: Profile) -> str:
 
 
 def _host(profile: Profile) -> str:
-    """Say how long the host stops the device, what goes on beside it, and what is loaded once."""
+    """Return how long the host stops the device, what overlaps, and what is loaded once."""
     host, clock_hz = profile.host, profile.clock_hz
     if not (host.stops_cycles or host.beside_cycles or host.once_cycles):
         return "host: takes no time"
@@ -175,14 +175,14 @@ def _memory(profile: Profile) -> str:
 
 
 def _beside(memory: Mapping[str, Any]) -> str:
-    """Say how full the remote memory of the fullest IPU is, where it has not enough."""
+    """Return how full the fullest IPU's remote memory is, where that is not enough."""
     most = max((use.get("remote_bytes", 0) for use in memory.get("ipus", ())), default=0)
     available = memory.get("remote_available_bytes_per_ipu", most)
     return f"; remote buffers need {most:,} of {available:,}" if most > available else ""
 
 
 def _device(profile: Profile) -> str:
-    """Say what the device takes on its own."""
+    """Return the device's own time."""
     runs = "" if profile.runs == 1 else f" in {profile.runs:,} runs"
     cycles = _cycles(profile.device_cycles, profile.clock_hz)
     if profile.total_cycles is None:
@@ -199,7 +199,7 @@ def _cycles(cycles: int, clock_hz: int) -> str:
 
 
 def _stated(profile: Profile) -> str:
-    """Return what the user states of calls that nobody describes."""
+    """Return what the user states of opaque calls."""
     opaque = profile.options.get("opaque")
     if not opaque:
         return ""

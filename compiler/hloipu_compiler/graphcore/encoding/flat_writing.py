@@ -153,13 +153,13 @@ class FlatWriter(SummingWriter):
     # -- structure -----------------------------------------------------------------------------
 
     def counter(self, op: Op) -> Value:
-        """Take in a counter."""
+        """Record a counter."""
         stated = attributes_of(op.instruction).get("lower_into_pipeline_stage")
         into = stated in (True, "true", "1", 1)
         return Counter(into or op.context.phase in (FORWARD_PHASE, BACKWARD_PHASE))
 
     def windowed(self, op: Op) -> Value:
-        """Take in an accumulator of the older form."""
+        """Record an accumulator of the older form."""
         raise PoplarError(
             "E0546",
             f"{op.name!r} ({op.target}) is not in a loop that runs a step again and again",

@@ -1,4 +1,4 @@
-"""Graphcore's encoding read: the face of this room."""
+"""Entry point: read a module in Graphcore's encoding as a flat step."""
 
 from hloipu_compiler.graphcore.encoding.core.errors import placing
 from hloipu_compiler.graphcore.encoding.core.pipeline_checks import checked_stages

@@ -23,7 +23,7 @@ class SummingWriter(TracedWriter):
     """Writes ops, and gradients in the place of accumulators."""
 
     def created(self, op: Op) -> Value:
-        """Take in the creation of an accumulator."""
+        """Record the creation of an accumulator."""
         shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
             raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
@@ -31,7 +31,7 @@ class SummingWriter(TracedWriter):
         return Buffer(len(self.accumulators) - 1)
 
     def added(self, op: Op) -> Value:
-        """Take in what each micro-batch adds to one."""
+        """Record an addition to an accumulator."""
         buffer = added_to(op)
         accumulator = self.accumulators[buffer.number]
         if accumulator.is_sunk:
@@ -62,7 +62,7 @@ class SummingWriter(TracedWriter):
         return self._factors
 
     def sunk(self, op: Op) -> Value:
-        """Take in the end of the additions."""
+        """Record the end of additions."""
         numbers = {v.number for v in op.operands if isinstance(v, Buffer)}
         if not op.operands or not all(isinstance(v, Buffer) for v in op.operands):
             raise PoplarError(

@@ -64,7 +64,7 @@ _LATE = Context(UPDATE_PHASE)
 
 
 class NoStep(PoplarError):
-    """Why a loop cannot be a step, and stays a loop."""
+    """The loop cannot be written as a step, and stays a loop."""
 
     def __init__(self, why: str) -> None:
         super().__init__("E0549", why)
@@ -94,7 +94,7 @@ class WindowWriter(FlatWriter):
         return value
 
     def windowed(self, op: Op) -> Value:
-        """Take in an accumulator: the update reads its sum."""
+        """Record an accumulator: the update reads its sum."""
         if not self.is_written:
             return super().windowed(op)
         values = self.operands(op)

@@ -122,7 +122,7 @@ def _within(call: Call) -> Sequence[Value]:
 
 
 def own_part(flat: Value, count: int, size: int) -> Value:
-    """Return the part of this replica, of so many: `count` times `size` elements are one array."""
+    """Return this replica's part of an array of `count` times `size` elements."""
     text = flat.text
     replica = text.add("replica-id", "u32", (), "").converted("s32")
     start = (replica % count) * size

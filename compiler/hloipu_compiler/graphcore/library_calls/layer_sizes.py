@@ -1,4 +1,4 @@
-"""The sizes and activations of layers that run in them."""
+"""Sizes and activations of recurrent layers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ def activations(call: Call) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of a layer: steps, samples of a batch, elements of an input and of the state."""
+    """Sizes of a layer: steps, batch, elements of an input and of the state."""
 
     steps: int
     batch: int

@@ -116,7 +116,7 @@ def _sequence_slice(call: Call) -> Sequence[Value]:
 
 @formula("Histogram", "HistogramUpdate")
 def _histogram(call: Call) -> Sequence[Value]:
-    """How many elements lie between levels: below the first, from each to the next, from the last.
+    """Count elements between levels: below the first, between neighbours, from the last on.
 
     The update adds to counts that there are.
     """

@@ -16,7 +16,7 @@ MOST_EXPANDED = 2**20
 
 @dataclass(frozen=True, slots=True)
 class DeviceOrder:
-    """Which device stands at each place: `listed`, else iota(reshape) transposed, else plain."""
+    """Device at each place: `listed`, else iota(reshape) transposed, else plain."""
 
     listed: tuple[int, ...] = ()
     reshape: tuple[int, ...] = ()

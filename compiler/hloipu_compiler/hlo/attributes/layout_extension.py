@@ -1,4 +1,4 @@
-"""What may stand after the `:` of a layout: tiles, paddings, element sizes, memory spaces.
+"""Layout text after the `:`: tiles, paddings, element sizes, memory spaces.
 
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseLayout), `xla/layout.cc`.
 """

@@ -1,4 +1,4 @@
-"""Values that are kept as text but must be such as XLA's parser reads: shardings, origins."""
+"""Check attribute values that are kept as text against XLA's parser: shardings, origins."""
 
 from collections.abc import Callable
 

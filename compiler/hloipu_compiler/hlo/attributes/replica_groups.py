@@ -94,7 +94,7 @@ def _expanded(text: str) -> tuple[tuple[int, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """What an iota or mesh form says: `count` devices in an order, `size` to a group."""
+    """An iota or mesh form: `count` devices in an order, `size` to a group."""
 
     count: int
     size: int

@@ -56,7 +56,7 @@ _SUBGROUPS = frozenset({"maximal", "replicated", "manual", "unreduced"})
 
 
 class _Draft:
-    """What the words and keys of one sharding have said so far, in any order."""
+    """Words and keys of one sharding read so far, in any order."""
 
     def __init__(self) -> None:
         self.words: set[str] = set()

@@ -13,7 +13,7 @@ from hloipu_runtime.frozen import dataclass
 
 
 class ShardingKind(Enum):
-    """What a sharding says of a value."""
+    """Kinds of shardings."""
 
     REPLICATED = "replicated"
     MAXIMAL = "maximal"

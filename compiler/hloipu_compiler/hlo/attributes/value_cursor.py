@@ -31,7 +31,7 @@ _RAW_STEP = re.compile(r'[{}]|"(?>(?:[^"\\]|\\[^\n])*)"|"')
 
 
 class Kind(Enum):
-    """What a token is."""
+    """Kinds of tokens."""
 
     KEY = "key"
     NAME = "name"

@@ -1,4 +1,4 @@
-"""From a literal's text to arrays in storage form; the only part of reading that imports numpy."""
+"""Literal text to arrays in storage form; the only part of reading that imports numpy."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Recognising, at the speed of one regular expression, literals in the form that printers write.
+"""Recognise literals in printed form with one regular expression.
 
 Recognition is one-sided: what is recognised is certainly what XLA accepts; what is not may be.
 """

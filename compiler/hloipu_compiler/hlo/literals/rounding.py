@@ -1,4 +1,4 @@
-"""Rounding a double to an element type the way XLA's parser does, one value or an array at a time.
+"""Round doubles to an element type as XLA's parser does, one value or an array at a time.
 
 XLA reads every number as a double and casts. f16 and bf16 are cast by way of f32 (Eigen), so they
 round twice; the smaller floats are rounded once. Source: openxla/xla

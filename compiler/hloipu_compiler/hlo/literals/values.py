@@ -1,4 +1,4 @@
-"""The values of a literal's text: is it one that XLA accepts for a shape, and what does it say.
+"""Check a literal's text against its shape as XLA does, and read its values.
 
 Three ways, all with one answer. A literal in printed form whose numbers are plainly in range is
 recognised by one regular expression and a comparison of its braces and commas with those the shape

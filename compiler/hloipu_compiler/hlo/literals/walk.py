@@ -1,4 +1,4 @@
-"""Reading a literal element by element, accepting and refusing exactly what XLA's parser does.
+"""Read a literal element by element, with exactly the errors of XLA's parser.
 
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseDenseLiteral). Three leniencies of XLA are
 kept because dumps rely on the first and a judge compares the rest: commas are skipped wherever they

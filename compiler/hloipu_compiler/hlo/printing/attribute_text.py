@@ -1,4 +1,4 @@
-"""Attribute values to text, as XLA prints them; what the text says is what was read.
+"""Attribute values to text, as XLA prints them.
 
 Sources: openxla/xla `xla/hlo/ir/hlo_instructions.cc` (PrintExtraAttributesImpl),
 `xla/window_util.cc`, `xla/hlo/ir/hlo_input_output_alias_config.cc`.

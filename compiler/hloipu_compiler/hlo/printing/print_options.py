@@ -1,4 +1,4 @@
-"""What a printed text shows: three forms, and switches that depart from them."""
+"""Print options: three forms, and switches that depart from them."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -17,7 +17,7 @@ class Form(Enum):
 
 
 class Layouts(Enum):
-    """Which layouts of shapes to write."""
+    """Which layouts of shapes are written."""
 
     VERBATIM = "verbatim"
     """Where the shape has one."""
@@ -30,7 +30,7 @@ class Layouts(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PrintOptions:
-    """How to print. None stands for what the form does."""
+    """Print options; None stands for the form's default."""
 
     form: Form = Form.FULL
     layouts: Layouts | None = None
@@ -76,7 +76,7 @@ class PrintOptions:
 
     @property
     def shown_layouts(self) -> Layouts:
-        """Which layouts are written."""
+        """The layouts that are written."""
         if self.layouts is not None:
             return self.layouts
         return Layouts.MINIMAL if self.form is Form.CANONICAL else Layouts.VERBATIM

@@ -1,4 +1,4 @@
-"""Printing modules, computations and instructions as HLO text; linear in what is printed.
+"""Print modules, computations and instructions as HLO text, in linear time.
 
 In the full form `parse(print_module(m)) == m`; the short form loses metadata, tables, and the names
 of what async sugar hides.

@@ -1,4 +1,4 @@
-"""Balanced stretches of text: braces, raw braces and literals, to any depth, in one linear pass."""
+"""Find balanced stretches of text: braces, raw braces and literals, in one linear pass."""
 
 import re
 from collections.abc import Mapping

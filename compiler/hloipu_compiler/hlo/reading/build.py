@@ -39,7 +39,7 @@ class Unprinted(Exception):
 
 
 class ModuleBuilder:
-    """What the computations of one text share while they are built."""
+    """State shared by the computations of one text while they are built."""
 
     def __init__(self, source: Source, reader: StatementReader, text: SyntaxText) -> None:
         self.source = source

@@ -28,7 +28,7 @@ KEPT_ASIDE = frozenset({"metadata", "backend_config"})
 
 
 class Form(IntEnum):
-    """How much there is to do to make an instruction of a statement."""
+    """Amount of work to make an instruction of a statement."""
 
     PLAIN = 0
     PARAMETER = 1

@@ -1,4 +1,4 @@
-"""Names of terminals in plain words, for messages about what was found and expected."""
+"""Names of terminals in plain words, for messages."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a reader of one value raises: a fault that knows only the text it was given."""
+"""The fault that readers of one value raise: offsets into its text alone."""
 
 
 class TextFault(Exception):

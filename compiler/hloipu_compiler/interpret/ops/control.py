@@ -92,5 +92,5 @@ def _copy_done(site: Site) -> Action:
 
 
 def _context() -> Array:
-    """Return a placeholder for a handle that nobody reads."""
+    """Return a placeholder for a handle that is never read."""
     return np.zeros((), np.uint32)

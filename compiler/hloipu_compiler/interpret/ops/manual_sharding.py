@@ -1,4 +1,4 @@
-"""Custom calls at the borders of manually sharded regions: between whole arrays and blocks.
+"""Custom calls at borders of manually sharded regions: whole arrays to blocks and back.
 
 Outside of a region every participant holds whole values, inside only its block. Two dialects:
 Shardy's `xla.sdy.GlobalToLocalShape` and `LocalToGlobalShape`, whose shardings stand in their
@@ -73,7 +73,7 @@ def border_device_count(module: Module, computation: Computation, instruction: I
 
 @register_lowering(SHARDY_IN, GSPMD_IN)
 def _into_region(site: Site) -> Action:
-    """Take the device's own block, a view, of each value."""
+    """Take the device's own block of each value, as a view."""
     wholes, parts = _operand_leaves(site), array_leaves(site.instruction.shape)
     cuts: list[tuple[slice, ...]] = []
     for part, blocks in zip(parts, _blocks(site, wholes, parts), strict=True):

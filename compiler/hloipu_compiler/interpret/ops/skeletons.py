@@ -1,4 +1,4 @@
-"""HLO text to begin with, for a custom call that nothing is known of."""
+"""HLO text to start from, for an unknown custom call."""
 
 from collections.abc import Sequence
 

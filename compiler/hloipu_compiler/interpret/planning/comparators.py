@@ -192,7 +192,7 @@ class _Reader:
         )
 
     def _canonical(self, instruction: Instruction) -> str:
-        """Say whether a select is `y != y ? nan : …` ("nan") or `y == 0 ? 0 : …` ("zero")."""
+        """Classify a select: `y != y ? nan : …` ("nan") or `y == 0 ? 0 : …` ("zero")."""
         test, replacement = self.at(instruction.operands[0]), self.at(instruction.operands[1])
         if test.opcode != "compare" or replacement.literal is None:
             return ""

@@ -1,4 +1,4 @@
-"""Blocks of a sharded value: which device holds which.
+"""Blocks of a sharded value: the device of each block.
 
 A dimension is split by digits: a device's place in the order of devices, written in the mixed radix
 of the sharding's tiles or of the mesh's axes, says by some of its digits which block it holds.

@@ -1,4 +1,4 @@
-"""Whom a participant meets at a collective; see `analysis.participant_groups`."""
+"""Participants of a collective; see `analysis.participant_groups`."""
 
 from hloipu_compiler.analysis.participant_groups import groups_of
 from hloipu_compiler.interpret.planning.site import Site

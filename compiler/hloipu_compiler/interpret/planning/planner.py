@@ -116,7 +116,7 @@ class _Draft:
         return tuple(range(first, self.slot_count))
 
     def place(self, instruction: Instruction | None) -> None:
-        """Give the next instruction its slots; None stands for a dead one."""
+        """Assign slots to the next instruction; None stands for a dead one."""
         self.values.append(() if instruction is None else self._slots_of(instruction))
 
     def _slots_of(self, instruction: Instruction) -> Slots:

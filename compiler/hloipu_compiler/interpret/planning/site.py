@@ -21,7 +21,7 @@ Region = Callable[..., Sequence[Array]]
 
 @dataclass(frozen=True)
 class Effects:
-    """What an evaluation has besides its arguments: seeds, queues, who it is among many."""
+    """Environment of an evaluation: seeds, queues, and the participant's number."""
 
     seed: int = 0
     infeed: Callable[[str], Sequence[object]] | None = None
@@ -46,7 +46,7 @@ class Effects:
 
 
 class MeetingPlace(Protocol):
-    """What a lowering of a collective needs; `meeting.Meeting` is one."""
+    """Interface by which collectives meet; `meeting.Meeting` is one."""
 
     def attend(
         self,

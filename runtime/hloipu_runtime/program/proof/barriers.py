@@ -35,7 +35,7 @@ from hloipu_runtime.program.uses import used
 
 
 class _Met(NamedTuple):
-    """What holds where a step begins."""
+    """Barrier state where a step begins."""
 
     ipus: int = 0
     """So many have met, and nothing was done since; 1: the tiles of each IPU; 0: nobody."""
@@ -67,7 +67,7 @@ class _Walk:
     faults: list[Fault] = field(default_factory=list)
 
     def sequence(self, body: Sequence, ipus: int, met: _Met, place: str) -> _Met:
-        """Check a sequence that so many IPUs work on; return what holds after it."""
+        """Check a sequence on some number of IPUs; return the state after it."""
         for number, step in enumerate(body.steps):
             met = self.step(step, ipus, met, f"{place}/{number}")
         return met
@@ -102,7 +102,7 @@ class _Walk:
         return _NOBODY
 
     def _need(self, ipus: int, met: _Met, place: str) -> None:
-        """Check that so many IPUs have met, and that nothing was done since."""
+        """Check that enough IPUs have met, and that nothing was done since."""
         if met.ipus < ipus or (ipus and met.phase):
             who = "the tiles" if ipus == 1 else f"{ipus} IPUs"
             self.faults.append(Fault("barrier", place, f"no sync of {who} stands right before it"))

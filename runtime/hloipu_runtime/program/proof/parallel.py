@@ -1,4 +1,4 @@
-"""The rule by which branches at the same time are that: each is on IPUs of its own."""
+"""Rule of parallel branches: each works on IPUs of its own."""
 
 from collections.abc import Collection, Iterator
 

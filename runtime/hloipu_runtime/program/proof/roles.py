@@ -14,7 +14,7 @@ from hloipu_runtime.program.uses import steps_within, touched_by
 
 
 class _Uses(NamedTuple):
-    """Which variables are used how."""
+    """Variables by use."""
 
     loaded: frozenset[VariableId]
     kept: frozenset[VariableId]

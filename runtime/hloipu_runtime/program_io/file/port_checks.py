@@ -1,4 +1,4 @@
-"""Where a program from a file meets the host: the streams of its ports and queues."""
+"""Check the streams of a file's ports and queues."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""How checks say no, and what counts as nonsense of a codelet's parameters."""
+"""How checks refuse a file, and which errors count as bad codelet parameters."""
 
 from typing import NoReturn, Protocol
 

@@ -17,7 +17,7 @@ LONGEST_NAME = 1024
 
 
 def check_residency(program: Program, refuse: Refuse) -> None:
-    """Have `refuse` raise where state names what is not there, or two queues are one."""
+    """Refuse state that names missing things, and duplicate queues."""
     if not 1 <= program.steps_per_run <= MOST_STEPS:
         refuse("the program", f"{program.steps_per_run} steps in a run")
     _check_state(program, refuse)

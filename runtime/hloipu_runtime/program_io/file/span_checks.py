@@ -1,4 +1,4 @@
-"""Grids of tiles and parts of dimensions from a file, within bounds that no machine reaches."""
+"""Check grids of tiles and spans from a file, within bounds that no machine reaches."""
 
 from math import prod
 

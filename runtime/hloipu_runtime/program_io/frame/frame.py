@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a file holds: a kind such as `executable`, JSON data, and named arrays.
+    """Contents of a file: a kind such as `executable`, JSON data, and named arrays.
 
     Arrays that were read are read-only views of the file.
     """
@@ -106,7 +106,7 @@ def read_frame(path: str | Path, *, kind: str = "") -> Frame:
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody writes to would be waited for."""
+    """Open a file without blocking on a pipe that has no writer."""
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

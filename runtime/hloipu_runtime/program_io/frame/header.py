@@ -34,7 +34,7 @@ class ArrayRow(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a header says: what the frame is for, free data about it, and the arrays."""
+    """Header of a frame: its kind, free data, and the table of arrays."""
 
     kind: str
     meta: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Where the parts of a frame lie, and the limits within which one is read.
+"""Layout of a frame, and the limits within which one is read.
 
     offset  size  part
     0       8     magic

@@ -12,7 +12,7 @@ MOST_BLOCKS = 64
 
 
 class Writing:
-    """What a file's records were written as so far, by pool."""
+    """Numbers of the records written so far, by pool."""
 
     def __init__(self) -> None:
         self.rows: dict[str, list[Json]] = {}
@@ -38,7 +38,7 @@ class Writing:
         return number
 
     def enter(self) -> None:
-        """Go one block deeper; LimitError E5025 where that is too deep."""
+        """Enter an inner block; LimitError E5025 where that is too deep."""
         self.blocks += 1
         if self.blocks > MOST_BLOCKS:
             raise LimitError(
@@ -78,7 +78,7 @@ class Reading:
         return rows[number]
 
     def enter(self) -> None:
-        """Go one block deeper; raises ArtefactError E4010 where that is too deep."""
+        """Enter an inner block; ArtefactError E4010 where that is too deep."""
         self.blocks += 1
         if self.blocks > MOST_BLOCKS:
             raise self.refused(f"at most {MOST_BLOCKS} blocks within each other", self.blocks)

@@ -1,4 +1,4 @@
-"""Where a program's text is wrong, with the line itself and a caret under the place."""
+"""Errors in a program's text, with the line and a caret under the place."""
 
 from dataclasses import dataclass
 

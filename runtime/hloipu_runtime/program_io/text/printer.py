@@ -237,7 +237,7 @@ def _held(variable: s.VariableId, value: s.ValueId) -> str:
 
 
 def _place_text(place: s.Transfer | s.Piece, shape: Sizes) -> str:
-    """Return where data goes and whence, as far as it is not whole and unmoved."""
+    """Return source and destination of data, unless it is whole and unmoved."""
     text = ""
     if place.view != shape:
         text += f" view {sizes_text(place.view)}"

@@ -1,4 +1,4 @@
-"""The variables and values that a program's text has declared, and the words that name them."""
+"""Variables and values declared in a program's text, looked up by name."""
 
 from hloipu_runtime.program.program import Value, Variable
 from hloipu_runtime.program.steps import ValueId, VariableId
@@ -6,7 +6,7 @@ from hloipu_runtime.program_io.text.tokens import Cursor
 
 
 class Names:
-    """What can be named so far; `v3` is a variable, `%3` a value."""
+    """Names declared so far; `v3` is a variable, `%3` a value."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor

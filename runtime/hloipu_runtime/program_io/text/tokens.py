@@ -47,7 +47,7 @@ class Cursor:
         self.advance()
 
     def advance(self) -> Token:
-        """Go to the next word and return the one before."""
+        """Step to the next word and return the one before."""
         before = self.token
         space = _SPACE.match(self.text, self._at)
         start = space.end() if space else self._at

@@ -24,7 +24,7 @@ from hloipu_compiler.plan.pipelining import MEAN, RUNNING_MEAN, SUM
 
 
 class Ops(Protocol):
-    """Where ops are written: all that is needed here."""
+    """Access to the ops written so far."""
 
     made: list[Instruction]
 

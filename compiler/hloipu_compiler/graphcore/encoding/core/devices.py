@@ -1,4 +1,4 @@
-"""On which device an op is to be, as `sharding={maximal device=N}` says."""
+"""Device of an op, from `sharding={maximal device=N}`."""
 
 import re
 

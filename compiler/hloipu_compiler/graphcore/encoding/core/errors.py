@@ -1,4 +1,4 @@
-"""Why a module in Graphcore's encoding cannot be read as a step."""
+"""Errors of reading Graphcore's encoding as a step."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ class PoplarError(UnsupportedError):
 
 @contextmanager
 def placing(module: Module, instruction: Instruction | None = None) -> Iterator[None]:
-    """Give errors the place of what they are about in a module, or else that of an instruction."""
+    """Add the place in a module to errors: that of their op, or of an instruction."""
     try:
         yield
     except PoplarError as error:

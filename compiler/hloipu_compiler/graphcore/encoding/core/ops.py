@@ -1,4 +1,4 @@
-"""One instruction of a computation that is written anew, with what goes into it, and where."""
+"""An instruction being rewritten, with its operands' values and its context."""
 
 from dataclasses import dataclass, replace
 
@@ -35,7 +35,7 @@ class Op:
 
     @property
     def kind(self) -> str:
-        """What part of a step a call is; empty: none."""
+        """The part of a step that a call is; empty: none."""
         return self.config.type if self.config is not None else ""
 
     @property

@@ -1,4 +1,4 @@
-"""Which computations are still needed."""
+"""Computations reachable from an entry."""
 
 from collections.abc import Sequence
 

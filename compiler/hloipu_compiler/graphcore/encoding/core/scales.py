@@ -1,4 +1,4 @@
-"""Factors of gradients and accumulators, as functions of the micro-batch's number.
+"""Factors of gradients and accumulators, as functions of the micro-batch number.
 
 Graphcore's plugin writes reductions as arithmetic: a mean multiplies each gradient by 1/K, a
 running mean multiplies the accumulator by n/(n+1) and the gradient by 1/(n+1), with n from an

@@ -18,7 +18,7 @@ SEPARATOR = ";"
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What is asked for; what is left open is empty or None."""
+    """Options that the module states; unstated ones are empty or None."""
 
     micro_batches: int = 1
     stages: int | None = None
@@ -67,7 +67,7 @@ class Stated:
         return str(self.batch_serialization) if self.batch_serialization > 1 else ""
 
     def pipelining(self, asked: PipelineRequest) -> PipelineRequest:
-        """Return a request with what is stated, where the request itself is as it is by default."""
+        """Return a request with its defaults replaced by what is stated."""
         stated = {
             "micro_batches": self.micro_batches if self.micro_batches > 1 else None,
             "stages": self.stages,

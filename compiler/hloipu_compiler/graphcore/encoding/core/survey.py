@@ -36,7 +36,7 @@ class ConfiguredCall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a module has of Graphcore's encoding."""
+    """Ops of Graphcore's encoding in a module."""
 
     pipeline: ConfiguredCall | None = None
     stages: tuple[ConfiguredCall, ...] = ()
@@ -208,7 +208,7 @@ _THROUGH = frozenset({"copy", "reshape", "bitcast", "convert"})
 def _sources(
     module: Module, computation: Computation, position: int
 ) -> Iterator[tuple[Computation, int]]:
-    """Yield what a value is moved from, as long as it is only moved."""
+    """Yield the values that a value is moved from."""
     callers = {
         name: (c, op)
         for c in module.computations

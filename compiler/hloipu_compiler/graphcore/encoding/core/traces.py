@@ -10,7 +10,7 @@ FORWARD_PHASE, BACKWARD_PHASE, UPDATE_PHASE = "fwd", "bwd", "wu"
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What of a micro-batch a value depends on."""
+    """Parts of a micro-batch that a value depends on."""
 
     forward: int = -1
     """The last forward stage."""

@@ -13,18 +13,18 @@ class Made(NamedTuple):
 
 
 class Token(NamedTuple):
-    """What orders effects."""
+    """A token, which orders effects."""
 
 
 class Counter(NamedTuple):
-    """How often the computation around it has run; whoever uses it says which."""
+    """Execution count of the enclosing computation; its user decides which one."""
 
     goes_into_stages: bool = False
     """Whether it counts for the stage that reads it."""
 
 
 class Lazy(NamedTuple):
-    """An op on counters and constants alone, written anew for each place that reads it."""
+    """An op on counters and constants alone, written again at each place that reads it."""
 
     instruction: Instruction
     operands: tuple["Value", ...]
@@ -37,20 +37,20 @@ class Buffer(NamedTuple):
 
 
 class Sunk(NamedTuple):
-    """What an accumulator holds when all micro-batches are through."""
+    """The value of an accumulator after all micro-batches."""
 
     position: int
     name: str
 
 
 class Late(NamedTuple):
-    """What the update makes, while a micro-batch is written."""
+    """A value that the update makes, while a micro-batch is written."""
 
     name: str
 
 
 class Varying(NamedTuple):
-    """What a micro-batch makes, while the update is written."""
+    """A value that a micro-batch makes, while the update is written."""
 
     name: str
 
@@ -60,7 +60,7 @@ Value = int | Made | Token | Counter | Lazy | Buffer | Sunk | Late | Varying
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What ops are marked with where they stand."""
+    """Marks of ops by their place: phase, stage, branch, device."""
 
     phase: str = ""
     stage: int = -1

@@ -158,23 +158,23 @@ class Writer(Sheet):
         raise NotImplementedError
 
     def counter(self, op: Op) -> Value:
-        """Take in a counter of executions."""
+        """Record a counter of executions."""
         raise NotImplementedError
 
     def created(self, op: Op) -> Value:
-        """Take in the creation of an accumulator."""
+        """Record the creation of an accumulator."""
         raise NotImplementedError
 
     def added(self, op: Op) -> Value:
-        """Take in what each micro-batch adds to one."""
+        """Record an addition to an accumulator."""
         raise NotImplementedError
 
     def sunk(self, op: Op) -> Value:
-        """Take in the end of the additions."""
+        """Record the end of additions."""
         raise NotImplementedError
 
     def windowed(self, op: Op) -> Value:
-        """Take in an accumulator of the older form."""
+        """Record an accumulator of the older form."""
         raise NotImplementedError
 
     def fed(self, op: Op) -> Value:

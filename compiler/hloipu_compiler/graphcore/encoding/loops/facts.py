@@ -1,4 +1,4 @@
-"""Which of Graphcore's ops each computation uses, itself or by its calls."""
+"""Graphcore ops that each computation uses, its callees included."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 
 
 class Facts(NamedTuple):
-    """What one computation has."""
+    """Graphcore ops of one computation."""
 
     updates: bool
     """An update, itself or by plain calls."""

@@ -164,7 +164,7 @@ class LoopBody(Writer):
     # -- accumulators and counters -------------------------------------------------------------
 
     def counter(self, op: Op) -> Value:
-        """Take in a counter."""
+        """Record a counter."""
         return Counter(attributes_of(op.instruction).get("lower_into_pipeline_stage") is True)
 
     def windowed(self, op: Op) -> Value:

@@ -1,4 +1,4 @@
-"""How often loops run, and how many of their iterations are micro-batches of one update."""
+"""Trip counts of loops, and how many iterations are micro-batches of one update."""
 
 from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.graphcore.encoding.core.call_config import CallConfig
@@ -38,7 +38,7 @@ def while_count(module: Module, computation: Computation, instruction: Instructi
 
 
 def updates_of(name: str, iterations: int, micro_batches: int) -> int:
-    """Return how many updates a loop of so many iterations does.
+    """Return the number of updates in a loop of some iterations.
 
     Raises PoplarError: E0541 where no count of micro-batches is known, which is 0 then, E0546
     where it does not divide the iterations.

@@ -43,7 +43,7 @@ class LoopForm:
         return [Made(tuple(values))] if self.kind == TUPLE else list(values)
 
     def parts(self, result: Value, inputs: Sequence[Value]) -> tuple[Value, ...]:
-        """Return the values that go on after an iteration: what is not returned stays as it is.
+        """Return the carried values after an iteration; those not returned stay unchanged.
 
         Raises PoplarError E0549 for a body that returns something else.
         """

@@ -53,7 +53,7 @@ class Repeated:
 
 
 class Loops:
-    """The loops of one module that are written anew, and what they run."""
+    """The rewritten loops of a module, and the computations that they call."""
 
     def __init__(
         self, module: Module, micro_batches: int | None = None, *, places: bool = False
@@ -155,7 +155,7 @@ class Loops:
         return instruction._replace(attributes=renamed(instruction.attributes, names))
 
     def direct(self, writer: Writer, loop: Repeated, context: Context) -> Value:
-        """Write a loop of so many iterations, each of which does all that its body says.
+        """Write a loop whose iterations each run the whole body.
 
         Its micro-batches are those of accumulators of the older form, which count for themselves.
         """
@@ -171,7 +171,7 @@ class Loops:
         return loop.form.result(parts[: len(loop.operands)])
 
     def updating(self, writer: Writer, loop: Repeated, context: Context) -> Value:
-        """Write a loop of updates, each after so many micro-batches."""
+        """Write a loop of updates, each after K micro-batches."""
         name, form = loop.name, loop.form
         shapes = [writer.made[at].shape for at in loop.operands]
         inner = MicroBatchBody(self, loop.micro_batches, is_pipeline=loop.is_pipeline)

@@ -95,7 +95,7 @@ class UpdateBody(LoopBody):
         self._created = 0
 
     def take(self, inner: MicroBatchBody, ends: Sequence[int]) -> None:
-        """Take over what micro-batches carried for themselves, as it is after the last of them."""
+        """Take over the micro-batches' own carried values, as they are after the last one."""
         self.sums = [ends[at] for at in inner.buffers]
         self.lasts = {key: ends[at] for key, at in inner.lasts.items()}
 
@@ -155,7 +155,7 @@ class UpdateBody(LoopBody):
         return self.sums[number]
 
     def counter(self, op: Op) -> Value:
-        """Take in a counter: only the update's is known."""
+        """Record a counter: only the update's is known."""
         return super().counter(op) if self.in_update else Varying(op.name)
 
     def counted(self, counter: Counter, context: Context) -> int:
