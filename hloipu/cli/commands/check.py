@@ -45,7 +45,7 @@ from hloipu_runtime.plain_text import printable
 @click.option("--isolate", is_flag=True, help="Check every op alone, even where results agree.")
 @click.option(
     "--time-limit", "seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-    help="Stop after this time: with exit code 8 if there is no verdict yet, else with what is known.",
+    help="Stop after this time, with exit code 8 if there is no verdict yet.",
 )  # fmt: skip
 @feeding_options
 @option_group("check")

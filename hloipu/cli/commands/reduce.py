@@ -52,7 +52,7 @@ _HEAD = " seconds   tests  instructions  after"
 )  # fmt: skip
 @click.option(
     "--timeout", type=_SECONDS, metavar="SECONDS",
-    help="Time limit of one candidate; slower ones count as failing.  [default: 60, or twice what FILE takes]",
+    help="Time limit of a candidate.  [default: 60, or twice what FILE takes]",
 )  # fmt: skip
 @click.option(
     "--random", "seed", type=SEED, metavar="SEED", help="Seed of the arguments drawn.  [default: 0]"
