@@ -365,7 +365,7 @@ def _programmed(
         code_memory=options.code_memory,
         over_memory=_over_memory(options),
         sources=LINES_MEMO.of(Same(written), lambda: source_lines(written)),
-        parameter_names=_parameter_names(module),
+        parameter_names=tuple(printable(array.name) for array in parameter_arrays(module)),
         options={
             **shown_options(options),
             **({"cut": lines} if lines else {}),
@@ -393,11 +393,6 @@ def _kept_between_runs(
         return {}
     ports = kept_between_runs(module, request.wrapping)
     return {"kept_between_runs": ports} if ports else {}
-
-
-def _parameter_names(module: Module) -> tuple[str, ...]:
-    """Return the name of each array that the entry takes, as its user has it."""
-    return tuple(printable(array.name) for array in parameter_arrays(module))
 
 
 @dataclass(frozen=True)

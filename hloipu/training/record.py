@@ -57,7 +57,9 @@ class Recorder:
     def __init__(
         self, session: "Session | HostsSession", samples_per_step: int, epochs: int, steps: int
     ) -> None:
-        self.history: History = History({}, {queue: [] for queue in metrics_of(session)})
+        self.history: History = History(
+            {}, {queue.name: [] for queue in session.program.queues if not queue.to_device}
+        )
         self.epoch: int = 0
         self._epochs = epochs
         self.steps_per_epoch = steps
@@ -165,11 +167,6 @@ def mean_of(element: Any, metric: str) -> float:
             hint="return its size, or its real and imaginary parts, from the step",
         )
     return float(np.mean(np.concatenate([part.astype(np.float64).ravel() for part in parts])))
-
-
-def metrics_of(session: "Session | HostsSession") -> list[str]:
-    """Return the names of a session's outfeeds."""
-    return [queue.name for queue in session.program.queues if not queue.to_device]
 
 
 @contextmanager

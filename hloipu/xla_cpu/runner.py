@@ -52,11 +52,6 @@ class Job:
         return self.replicas * self.partitions
 
 
-def job_of(module: Module, arguments: Sequence[Array]) -> Job:
-    """Return the job of a module, with the participants that it is written for."""
-    return Job(module, arguments, *participants_of(module))
-
-
 class XlaCpu:
     """XLA:CPU in a child process, started with the first job and restarted after it ended.
 
@@ -96,7 +91,7 @@ class XlaCpu:
         Returns for each the leaves of its result, or why XLA did not compute it.
         Raises UnsupportedError E0465 where the child gives no answer.
         """
-        return [self.run(job_of(module, leaves)) for module, leaves in work]
+        return [self.run(Job(module, leaves, *participants_of(module))) for module, leaves in work]
 
     def run(self, job: Job) -> list[Array] | str:
         """Run one job; returns and raises as a call does."""

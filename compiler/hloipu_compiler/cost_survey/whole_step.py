@@ -321,7 +321,9 @@ class _Surveying:
             size, live_range = on_all_tiles(record, self.machine), liveness.ranges[number]
             if record.role is Role.STATE or number in self.weights:
                 continue
-            if record.role is Role.CONSTANT or _goes_through(live_range, points):
+            if record.role is Role.CONSTANT or any(
+                a < points.first and b >= points.last for a, b in live_range
+            ):
                 arrays.keep(size, {op for _, op in places})
                 continue
             is_value = number in self.computed or number in self.primary
@@ -396,8 +398,3 @@ def _clipped(ranges: _RANGES, first: int, last: int) -> list[tuple[int, int]]:
     return [
         (max(a, first) - first, min(b, last) - first) for a, b in ranges if b >= first and a <= last
     ]
-
-
-def _goes_through(ranges: _RANGES, points: _Points) -> bool:
-    """Whether one range begins before the micro-batches and ends with them or after."""
-    return any(a < points.first and b >= points.last for a, b in ranges)

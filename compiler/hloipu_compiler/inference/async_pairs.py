@@ -21,11 +21,6 @@ from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.shapes import Shape, TupleShape, compatible
 
 
-def copy_start(site: Site) -> Shape:
-    """Return (destination, source, u32[])."""
-    return TupleShape((site.operands[0], site.operands[0], CONTEXT_SHAPE))
-
-
 def copy_done(site: Site) -> Shape:
     """Return the destination, which has the source's shape."""
     start = tuple_operand(site, 0, fewest=2)
@@ -50,11 +45,6 @@ def all_gather_start(site: Site) -> Shape:
 def second_of_start(site: Site) -> Shape:
     """Return the result that a start carries in second place."""
     return tuple_operand(site, 0, fewest=2).elements[1]
-
-
-def all_reduce_done(site: Site) -> Shape:
-    """Return the operand's shape: an all-reduce-start has the shape of its result."""
-    return site.operands[0]
 
 
 def collective_permute_start(site: Site) -> Shape:
@@ -169,12 +159,12 @@ def is_prefix(part: Shape, whole: Shape) -> bool:
 
 RULES.add(
     {
-        "copy-start": copy_start,
+        "copy-start": lambda site: TupleShape((site.operands[0], site.operands[0], CONTEXT_SHAPE)),
         "copy-done": copy_done,
         "all-gather-start": all_gather_start,
         "all-gather-done": second_of_start,
         "all-reduce-start": all_reduce,
-        "all-reduce-done": all_reduce_done,
+        "all-reduce-done": lambda site: site.operands[0],
         "collective-permute-start": collective_permute_start,
         "collective-permute-done": second_of_start,
         "async-start": async_start,

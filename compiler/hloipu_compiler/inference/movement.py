@@ -262,11 +262,6 @@ def _check_padding(
         )
 
 
-def tuple_(site: Site) -> Shape:
-    """Return the tuple of the operands' shapes."""
-    return TupleShape(site.operands)
-
-
 def get_tuple_element(site: Site) -> Shape:
     """Return the shape of one element."""
     shape, index = tuple_operand(site, 0), site.attributes.integer("index", -1)
@@ -294,7 +289,7 @@ RULES.add(
         "reverse": reverse,
         "slice": slice_,
         "pad": pad,
-        "tuple": tuple_,
+        "tuple": lambda site: TupleShape(site.operands),
         "get-tuple-element": get_tuple_element,
     }
 )

@@ -232,16 +232,13 @@ def _constant(computation: Computation, position: int) -> float | None:
         instruction = computation.instructions[instruction.operands[0]]
     if (
         instruction.opcode != "constant"
-        or _literal_is_elided(instruction)
+        or instruction.literal is None
+        or instruction.literal.is_elided
         or _count(instruction.shape) != 1
     ):
         return None
     value = np.asarray(constant_leaves(instruction)[0])
     return None if value.dtype.kind == "c" else float(value.reshape(())[()])
-
-
-def _literal_is_elided(instruction: Instruction) -> bool:
-    return instruction.literal is None or instruction.literal.is_elided
 
 
 def _count(shape: Shape) -> int:

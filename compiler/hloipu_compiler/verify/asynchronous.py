@@ -45,7 +45,9 @@ def check_asynchronous(survey: Survey, report: Report) -> None:
     wrapped = async_computations(survey)
     for opcode, users in USERS.items():
         for place in survey.places(opcode):
-            if opcode in ("send", "recv") and _is_wrapped_root(place, wrapped):
+            if opcode in ("send", "recv") and (
+                place.position == place.computation.root and place.computation.name in wrapped
+            ):
                 continue
             _check_user(module, place, users, report)
     for opcode, operands in OPERANDS.items():
@@ -61,10 +63,6 @@ def async_computations(survey: Survey) -> frozenset[str]:
         for place in survey.places("async-start")
         for name in place.instruction.attributes.called
     )
-
-
-def _is_wrapped_root(place: Place, wrapped: frozenset[str]) -> bool:
-    return place.position == place.computation.root and place.computation.name in wrapped
 
 
 def _check_user(module: Module, place: Place, allowed: tuple[str, ...], report: Report) -> None:

@@ -14,7 +14,6 @@ from hloipu_compiler.inference.faults import DECLARED_STRUCTURE, ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import Participants
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS
-from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, OPS
 from hloipu_compiler.ir.shapes import Shape, compatible, holds_buffer, without_layouts
@@ -173,9 +172,6 @@ class _Pass:
             return True
         return False
 
-    def _program_shape(self, name: str) -> ProgramShape:
-        return self.module.computation[name].program_shape
-
     def _shape_is_right(self, instruction: Instruction, shapes: tuple[Shape, ...]) -> bool:
         if any(name not in self.module.computation for name in instruction.attributes.called):
             return False  # `verify.calls` reports it
@@ -185,7 +181,7 @@ class _Pass:
                 shapes,
                 instruction.attributes,
                 instruction.shape,
-                self._program_shape,
+                lambda name: self.module.computation[name].program_shape,
                 self.participants,
             )
         except ShapeFault as fault:

@@ -148,8 +148,13 @@ def _judge_floats(
     beyond = error > bound
     # As many may be beyond as lie beyond what the other samples say in one sample.
     allowed_beyond = FACTOR * max(
-        int(np.count_nonzero(error_of_sample > FACTOR * np.maximum(_bounds(other_errors), steps)))
-        for error_of_sample, other_errors in _each_and_others(errors)
+        int(
+            np.count_nonzero(
+                error_of_sample
+                > FACTOR * np.maximum(_bounds([*errors[:i], *errors[i + 1 :]]), steps)
+            )
+        )
+        for i, error_of_sample in enumerate(errors)
     )
     count, norm = int(np.count_nonzero(beyond)), _norm(error)
     allowed_norm = FACTOR * largest_norm
@@ -172,10 +177,6 @@ def _bounds(errors: Sequence[Array]) -> Array:
     """Return the largest error of each element, at least the leaf's usual one."""
     usual = np.sqrt(np.mean([np.mean(x * x) for x in errors]))
     return np.asarray(np.maximum(np.max(errors, axis=0), usual))
-
-
-def _each_and_others(errors: Sequence[Array]) -> list[tuple[Array, list[Array]]]:
-    return [(one, [other for other in errors if other is not one]) for one in errors]
 
 
 def _steps(element: ElementType, values: Array) -> Array:

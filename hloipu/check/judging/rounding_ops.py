@@ -92,7 +92,7 @@ class RoundingOps:
         small = self._compare(size, 2.0**form.min_exponent, "LT")
         rounded = self._op("select", shape, small, self._subnormal(at, form), normal)
         # Halfway above the largest number values go to the even neighbour, which may be none.
-        step = 2.0 ** (_exponent(form.largest) - form.mantissa_bits)
+        step = 2.0 ** (frexp(form.largest)[1] - 1 - form.mantissa_bits)
         is_odd = form.largest / step % 2 == 1
         beyond = self._compare(size, form.largest + step / 2, "GE" if is_odd else "GT")
         overflow = {"infinity": inf, "nan": nan, "saturate": form.largest}[form.overflow]
@@ -181,7 +181,3 @@ class RoundingOps:
 
 def _like(shape: ArrayShape, kind: ElementType) -> ArrayShape:
     return ArrayShape(kind, shape.dimensions, shape.layout if shape.dimensions else None)
-
-
-def _exponent(value: float) -> int:
-    return frexp(value)[1] - 1

@@ -62,7 +62,9 @@ def _stages(entry: Computation, devices_by_op: list[tuple[int, ...]]) -> dict[in
         zip(entry.instructions, devices_by_op, strict=True)
     ):
         before = max((reached[i] for i in instruction.operands), default=-1)
-        if len(devices) == 1 and _is_forward(instruction):
+        if len(devices) == 1 and (
+            f'ipu_phase="{FORWARD_PHASE}"' in instruction.attributes.text("frontend_attributes")
+        ):
             stage = stage_by_device.setdefault(devices[0], len(stage_by_device))
             if stage < before:
                 return None
@@ -72,10 +74,6 @@ def _stages(entry: Computation, devices_by_op: list[tuple[int, ...]]) -> dict[in
         for device in devices:
             stage_by_device.setdefault(device, len(stage_by_device))
     return stage_by_device
-
-
-def _is_forward(instruction: Instruction) -> bool:
-    return f'ipu_phase="{FORWARD_PHASE}"' in instruction.attributes.text("frontend_attributes")
 
 
 def _staged(

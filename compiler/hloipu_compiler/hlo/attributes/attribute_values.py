@@ -73,28 +73,8 @@ def integer(text: str) -> int:
     return value if value < 1 << 63 else value - (1 << 64)
 
 
-def _read_integer(text: str) -> Value | None:
-    return integer(text) if _integer(text) else None
-
-
-def _read_number(text: str) -> Value | None:
-    return float(text) if _number(text) else None
-
-
-def _read_boolean(text: str) -> Value | None:
-    return True if text == "true" else False if text == "false" else None
-
-
-def _read_string(text: str) -> Value | None:
-    return unquote(text) if text[:1] in ('"', "'") else None
-
-
 def _read_word(text: str) -> Value | None:
     return text if _word(text) else None
-
-
-def _read_name(text: str) -> Value | None:
-    return text.removeprefix("%").removesuffix(":") if _name(text) else None
 
 
 def _read_names(text: str) -> Value | None:
@@ -109,10 +89,6 @@ def _read_some_names(text: str) -> Value | None:
     if names == ():
         raise TextFault("E0121", "the list is empty", expected="one name or more")
     return names
-
-
-def _read_integers(text: str) -> Value | None:
-    return _split_integers(text) if _integers(text) else None
 
 
 def _split_integers(text: str) -> tuple[int, ...]:
@@ -160,10 +136,6 @@ def _read_slices(text: str) -> Value | None:
 
 def _padding(word: str) -> PaddingDimension:
     return PaddingDimension(*map(integer, word.split("_")))
-
-
-def _read_padding(text: str) -> Value | None:
-    return tuple(map(_padding, text.split("x"))) if _pads(text) else None
 
 
 _WINDOW_KEYS = frozenset({"size", "stride", "pad", "lhs_dilate", "rhs_dilate", "rhs_reversal"})
@@ -285,20 +257,20 @@ def _read_groups(text: str) -> Value:
 
 
 _READERS: dict[K, Callable[[str], Value | None]] = {
-    K.INTEGER: _read_integer,
-    K.FLOAT: _read_number,
-    K.BOOLEAN: _read_boolean,
-    K.STRING: _read_string,
+    K.INTEGER: lambda text: integer(text) if _integer(text) else None,
+    K.FLOAT: lambda text: float(text) if _number(text) else None,
+    K.BOOLEAN: lambda text: True if text == "true" else False if text == "false" else None,
+    K.STRING: lambda text: unquote(text) if text[:1] in ('"', "'") else None,
     K.WORD: _read_word,
-    K.INTEGERS: _read_integers,
+    K.INTEGERS: lambda text: _split_integers(text) if _integers(text) else None,
     K.BOOLEANS: _read_booleans,
     K.WORDS: _read_names,
     K.INTEGER_LISTS: _read_integer_lists,
     K.SLICES: _read_slices,
     K.WINDOW: _read_window,
     K.LABELS: _read_labels,
-    K.PADDING: _read_padding,
-    K.COMPUTATION: _read_name,
+    K.PADDING: lambda text: tuple(map(_padding, text.split("x"))) if _pads(text) else None,
+    K.COMPUTATION: lambda text: text.removeprefix("%").removesuffix(":") if _name(text) else None,
     K.COMPUTATIONS: _read_names,
     K.INSTRUCTIONS: _read_some_names,
     K.REPLICA_GROUPS: _read_groups,

@@ -88,17 +88,13 @@ def from_walk(walk: ArrayWalk) -> Array:
         numbers = [e for e in walk.elements if not isinstance(e, tuple)]
         return _shaped(_floats(numbers, count, element_type), shape)
     pairs = [e for e in walk.elements if isinstance(e, tuple)]
-    part = _component_type(element_type)
+    part = F32 if element_type.name == "c64" else F64
     complex_elements = np.zeros(count, element_type.storage)
     complex_elements.real = _floats([real for real, _ in pairs], count, part)
     # XLA writes the real part's nan over the imaginary part.
     imaginary = [re if isinstance(re, Nan) else float(im) for re, im in pairs]
     complex_elements.imag = _floats(imaginary, count, part)
     return _shaped(complex_elements, shape)
-
-
-def _component_type(element_type: ElementType) -> ElementType:
-    return F32 if element_type.name == "c64" else F64
 
 
 def _floats(elements: Sequence[Number], count: int, element_type: ElementType) -> Array:

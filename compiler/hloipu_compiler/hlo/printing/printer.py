@@ -190,7 +190,7 @@ class Printer:
     def literal(self, literal: Literal, shape: Shape) -> str:
         """Return what stands between a constant's parentheses."""
         most = self.options.largest_constant
-        if most is not None and _is_larger(shape, most):
+        if most is not None and (not isinstance(shape, ArrayShape) or shape.element_count > most):
             return "{...}"
         if literal.array is not None:
             from hloipu_compiler.hlo.literals.text import literal_text  # brings numpy
@@ -198,7 +198,3 @@ class Printer:
             return literal_text(literal.array, shape)
         # A `//` comment would swallow the parenthesis.
         return f"{literal.text}\n" if "//" in literal.text else literal.text
-
-
-def _is_larger(shape: Shape, most: int) -> bool:
-    return not isinstance(shape, ArrayShape) or shape.element_count > most

@@ -90,10 +90,6 @@ def _with_token(builder: "ComputationBuilder", statement: Statement, operands: O
     return FAILED if shape is None else builder.add(statement, shape, (*operands, token))
 
 
-def _send_done(builder: "ComputationBuilder", statement: Statement, operands: Operands) -> int:
-    return builder.add(statement, _TOKEN, operands)
-
-
 def _trace(builder: "ComputationBuilder", statement: Statement, _operands: Operands) -> int:
     return builder.add(statement, TupleShape(), (), prepared=_made("tuple"))
 
@@ -216,7 +212,7 @@ REWRITES: dict[str, Callable[["ComputationBuilder", Statement, Operands], int]] 
     "send": _with_token,
     "outfeed": _with_token,
     "recv-done": _recv_done,
-    "send-done": _send_done,
+    "send-done": lambda builder, statement, operands: builder.add(statement, _TOKEN, operands),
     "trace": _trace,
     "host-compute": _host_compute,
     "cross-replica-sum": _cross_replica_sum,

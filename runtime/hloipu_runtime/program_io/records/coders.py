@@ -58,7 +58,10 @@ def own_coder(annotation: Any) -> Coder:
     """Return the coder of an annotation that writes the value itself, also if it is pooled."""
     origin = get_origin(annotation)
     if annotation is Codelet:
-        return Coder(_write_codelet, _read_codelet)
+        return Coder(
+            lambda value, writing: [value.name, *_codelet_coder(value.name).write(value, writing)],
+            _read_codelet,
+        )
     if annotation in _SCALARS:
         return _scalar(annotation)
     if annotation is float:
@@ -254,10 +257,6 @@ def _pooled(pool: str) -> Coder:
         return number
 
     return Coder(write, lambda data, reading: reading.pooled(pool, data))
-
-
-def _write_codelet(value: Codelet, writing: Writing) -> Json:
-    return [value.name, *_codelet_coder(value.name).write(value, writing)]
 
 
 def _read_codelet(data: Json, reading: Reading) -> Codelet:
