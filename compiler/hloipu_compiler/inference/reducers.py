@@ -8,11 +8,37 @@ from collections.abc import Sequence
 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.relations import compatible_up_to_precision, same_type, scalar
-from hloipu_compiler.inference.site import Site
+from hloipu_compiler.inference.relations import (
+    compatible_up_to_precision,
+    same_sizes,
+    same_type,
+    scalar,
+)
+from hloipu_compiler.inference.site import Site, array_operands
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import ElementType
+
+
+def reduced_inputs(site: Site) -> list[ArrayShape]:
+    """Return the first half of the operands: arrays of equal sizes, each with an initial value."""
+    count = len(site.operands) // 2
+    if len(site.operands) != 2 * count:
+        raise ShapeFault(
+            faults.OPERAND_NUMBER,
+            f"{site.opcode} of {len(site.operands)} operands",
+            expected="n inputs and n initial values",
+        )
+    inputs = array_operands(site, 0, count)
+    for number, shape in enumerate(inputs):
+        if shape is not inputs[0] and not same_sizes(inputs[0], shape):
+            raise ShapeFault(
+                faults.SIZE_MISMATCH,
+                f"{site.opcode} of {inputs[0]} and {shape}",
+                expected=f"the sizes of {inputs[0]}",
+                operand=number,
+            )
+    return inputs
 
 
 def check_reducer(

@@ -6,7 +6,12 @@ Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier
 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.reducers import check_exact_types, check_reducer, scalar_parameter
+from hloipu_compiler.inference.reducers import (
+    check_exact_types,
+    check_reducer,
+    reduced_inputs,
+    scalar_parameter,
+)
 from hloipu_compiler.inference.relations import dynamic_at, make_array, same_sizes, same_type
 from hloipu_compiler.inference.site import (
     RULES,
@@ -23,28 +28,13 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 
 def reduce(site: Site) -> Shape:
     """Return the inputs' sizes without the reduced dimensions, one result for each input."""
-    count = len(site.operands) // 2
-    if len(site.operands) != 2 * count:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
-            f"reduce of {len(site.operands)} operands",
-            expected="n inputs and n initial values",
-        )
-    inputs = array_operands(site, 0, count)
-    for number, input_shape in enumerate(inputs):
-        if input_shape is not inputs[0] and not same_sizes(inputs[0], input_shape):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
-                f"reduce of {inputs[0]} and {input_shape}",
-                expected=f"the sizes of {inputs[0]}",
-                operand=number,
-            )
+    inputs = reduced_inputs(site)
     first, gone = inputs[0], site.attributes.integers("dimensions")
     check_range(site, "dimensions", gone, first.rank)
     check_unique(site, "dimensions", gone)
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
-    element_types = check_reducer(site, "to_apply", program, types, site.operands[count:])
+    element_types = check_reducer(site, "to_apply", program, types, site.operands[len(inputs) :])
     check_exact_types(site, "to_apply", program)
     reduced = set(gone)
     remaining_dims = [d for d in range(first.rank) if d not in reduced]

@@ -6,14 +6,18 @@ negative XLA's process ends; here it is a fault.
 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.faults import ShapeFault
-from hloipu_compiler.inference.reducers import check_exact_types, check_reducer, scalar_parameter
+from hloipu_compiler.inference.reducers import (
+    check_exact_types,
+    check_reducer,
+    reduced_inputs,
+    scalar_parameter,
+)
 from hloipu_compiler.inference.relations import (
     compatible_up_to_precision,
     dynamic_flags,
     make_array,
-    same_sizes,
 )
-from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands
+from hloipu_compiler.inference.site import RULES, Site, array_operand
 from hloipu_compiler.ir.attributes import Window
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED
@@ -68,27 +72,13 @@ def window_fault(problem: str, expected: str) -> ShapeFault:
 def reduce_window(site: Site) -> Shape:
     """Return how often the window fits into the inputs, one result for each input."""
     count = len(site.operands) // 2
-    if len(site.operands) != 2 * count:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
-            f"reduce-window of {len(site.operands)} operands",
-            expected="n inputs and n initial values",
-        )
-    if count > 1 and not site.verifying:
+    if count > 1 and len(site.operands) == 2 * count and not site.verifying:
         raise ShapeFault(
             faults.NOT_INFERABLE,
             f"the shape of a reduce-window of {count} inputs cannot be inferred",
             expected="a result shape before the opcode",
         )
-    inputs, inits = array_operands(site, 0, count), site.operands[count:]
-    for number, input_shape in enumerate(inputs):
-        if not same_sizes(inputs[0], input_shape):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
-                f"reduce-window of {inputs[0]} and {input_shape}",
-                expected=f"the sizes of {inputs[0]}",
-                operand=number,
-            )
+    inputs, inits = reduced_inputs(site), site.operands[count:]
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
     check_reducer(site, "to_apply", program, types, inits)

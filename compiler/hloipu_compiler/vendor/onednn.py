@@ -76,13 +76,18 @@ def _spread(call: Call, x: Value, like: Value, feature: int) -> Value:
     return wide.shaped([x.dims[d] for d in along]).spread(like.dims, [first + d for d in along])
 
 
+def _settings(call: Call, key: str) -> Call:
+    settings = call.section(key)
+    if settings.section("optimization_config").flag("weights_prepacked", default=False):
+        raise call.unsupported("its weights are packed", "print the module before that")
+    return settings
+
+
 @formula("__onednn$matmul")
 def _matmul(call: Call) -> Sequence[Value]:
     """Return products of the last two dimensions, for each index of those before."""
     call.need(len(call.operands) > 1 and bool(call.results), "it takes two matrices")
-    settings = call.section("onednn_matmul_config")
-    if settings.section("optimization_config").flag("weights_prepacked", default=False):
-        raise call.unsupported("its weights are packed", "print the module before that")
+    settings = _settings(call, "onednn_matmul_config")
     a, b, *fused_operands = call.operands
     call.need(a.rank > 1 and b.rank > 1, "it takes two matrices")
     turned = [settings.flag(f"transpose_{side}", default=False) for side in "ab"]
@@ -137,9 +142,7 @@ def _layer_norm(call: Call) -> Sequence[Value]:
 def _convolution(call: Call) -> Sequence[Value]:
     """Return a convolution and what is done with it."""
     call.need(len(call.operands) > 1 and bool(call.results), "it takes an array and a filter")
-    settings = call.section("onednn_conv_config")
-    if settings.section("optimization_config").flag("weights_prepacked", default=False):
-        raise call.unsupported("its weights are packed", "print the module before that")
+    settings = _settings(call, "onednn_conv_config")
     x, kernel, *fused_operands = call.operands
     labels, shift = _labels(settings, x.rank)
     size = tuple(kernel.dims[labels.filter.index(c)] for c in labels.spatial)

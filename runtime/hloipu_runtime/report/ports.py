@@ -1,6 +1,6 @@
 """Inputs and outputs of a program for users: names, shapes, types and roles."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,40 +27,36 @@ class ArrayPort(NamedTuple):
 
 
 def inputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
-    """Return what a program takes, by the numbers of parameters; `names`: of these."""
+    """Return a program's inputs, by the numbers of parameters; `names`: of these."""
     user_view = seen_by_users(program)
-    ports = [
+    ports = (
         _array(port, _name(names, number_of(port)), role, number_of(port))
         for n, port in enumerate(user_view.parameters)
         for role in ("constant" if n < user_view.loaded else "argument",)
-    ]
-    ports += [
-        ArrayPort(
-            state.name, tuple(state.shape), user_dtype(state.element_type), "state", state.parameter
-        )
-        for state in user_view.state
-        if state.parameter >= 0
-    ]
-    ports += _of_queues(user_view, names, to_device=True)
-    return tuple(sorted(ports, key=lambda port: (port.number < 0, port.number)))
+    )
+    return _with_state_and_queues(ports, user_view, names, to_device=True)
 
 
 def outputs_of(program: Program, names: Sequence[str]) -> tuple[ArrayPort, ...]:
-    """Return what a program gives, by the numbers of results."""
+    """Return a program's outputs, by the numbers of results."""
     user_view = seen_by_users(program)
-    ports = [
+    ports = (
         _array(port, f"result.{number_of(port)}", "result", number_of(port))
         for port in user_view.results
-    ]
-    ports += [
-        ArrayPort(
-            state.name, tuple(state.shape), user_dtype(state.element_type), "state", state.result
-        )
+    )
+    return _with_state_and_queues(ports, user_view, names, to_device=False)
+
+
+def _with_state_and_queues(
+    ports: Iterable[ArrayPort], user_view: Seen, names: Sequence[str], *, to_device: bool
+) -> tuple[ArrayPort, ...]:
+    state_ports = (
+        ArrayPort(state.name, tuple(state.shape), user_dtype(state.element_type), "state", number)
         for state in user_view.state
-        if state.result >= 0
-    ]
-    ports += _of_queues(user_view, names, to_device=False)
-    return tuple(sorted(ports, key=lambda port: (port.number < 0, port.number)))
+        if (number := state.parameter if to_device else state.result) >= 0
+    )
+    every = (*ports, *state_ports, *_of_queues(user_view, names, to_device=to_device))
+    return tuple(sorted(every, key=lambda port: (port.number < 0, port.number)))
 
 
 def _of_queues(user_view: Seen, names: Sequence[str], *, to_device: bool) -> Iterator[ArrayPort]:

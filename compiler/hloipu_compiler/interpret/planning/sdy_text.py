@@ -7,14 +7,17 @@ Source: openxla/shardy `shardy/dialect/sdy/ir/attrs.td`, `parsers.cc`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from typing import TypeVar
 
 from hloipu_compiler.hlo.attributes.device_order import PLAIN_ORDER, DeviceOrder
 from hloipu_compiler.hlo.attributes.mesh import MOST_DEVICES, AxisRef, Mesh
 from hloipu_compiler.hlo.attributes.named_sharding import DimensionSharding, NamedSharding
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#?[A-Za-z_][\w.]*|\d+|[^\s\w])')
+
+_T = TypeVar("_T")
 
 
 class SdyFault(ValueError):
@@ -40,26 +43,15 @@ def read_shardings(text: str, meshes: Mapping[str, Mesh]) -> tuple[NamedSharding
     words = _Words(text)
     if words.take("#sdy.sharding"):
         return (_sharding(words, meshes),)
-    words.expect("#sdy.sharding_per_value")
-    words.expect("<")
-    words.expect("[")
-    shardings: list[NamedSharding] = []
-    while not words.take("]"):
-        shardings.append(_sharding(words, meshes))
-        words.take(",")
-    return tuple(shardings)
+    words.expect("#sdy.sharding_per_value", "<", "[")
+    return words.items("]", lambda: _sharding(words, meshes))
 
 
 def read_manual_axes(text: str) -> tuple[str, ...]:
     """Read `#sdy<manual_axes{"data", "model"}>`: names of axes."""
     words = _Words(text)
-    for token in ("#sdy", "<", "manual_axes", "{"):
-        words.expect(token)
-    names: list[str] = []
-    while not words.take("}"):
-        names.append(words.name())
-        words.take(",")
-    return tuple(names)
+    words.expect("#sdy", "<", "manual_axes", "{")
+    return words.items("}", words.name)
 
 
 class _Words:
@@ -84,10 +76,19 @@ class _Words:
         self._at += is_next
         return is_next
 
-    def expect(self, token: str) -> None:
-        word = self.next()
-        if word != token:
-            raise SdyFault(f"{word!r} stands where {token!r} was expected")
+    def expect(self, *tokens: str) -> None:
+        for token in tokens:
+            word = self.next()
+            if word != token:
+                raise SdyFault(f"{word!r} stands where {token!r} was expected")
+
+    def items(self, end: str, read: Callable[[], _T]) -> tuple[_T, ...]:
+        """Read items up to `end`, commas between them or not."""
+        items: list[_T] = []
+        while not self.take(end):
+            items.append(read())
+            self.take(",")
+        return tuple(items)
 
     def name(self) -> str:
         token = self.next()
@@ -102,8 +103,7 @@ class _Words:
 
 def _mesh(words: _Words) -> Mesh:
     """Read `<["a"=2, "b"=4], device_ids=[…]>`."""
-    words.expect("<")
-    words.expect("[")
+    words.expect("<", "[")
     names, sizes = [], []
     while not words.take("]"):
         names.append(words.name())
@@ -114,14 +114,8 @@ def _mesh(words: _Words) -> Mesh:
         raise SdyFault(f"a mesh of the sizes {sizes} cannot be")
     order = PLAIN_ORDER
     if words.take(","):
-        words.expect("device_ids")
-        words.expect("=")
-        words.expect("[")
-        listed = []
-        while not words.take("]"):
-            listed.append(words.integer())
-            words.take(",")
-        order = DeviceOrder(listed=tuple(listed))
+        words.expect("device_ids", "=", "[")
+        order = DeviceOrder(listed=words.items("]", words.integer))
     words.expect(">")
     return Mesh(tuple(names), tuple(sizes), order, is_maximal=not names and bool(order.listed))
 
@@ -136,12 +130,8 @@ def _sharding(words: _Words, meshes: Mapping[str, Mesh]) -> NamedSharding:
     else:
         words.expect("mesh")
         mesh = _mesh(words)
-    words.expect(",")
-    words.expect("[")
-    dimensions: list[DimensionSharding] = []
-    while not words.take("]"):
-        dimensions.append(_dimension(words, mesh))
-        words.take(",")
+    words.expect(",", "[")
+    dimensions = words.items("]", lambda: _dimension(words, mesh))
     lists: dict[str, tuple[AxisRef, ...]] = {}
     reduction = "sum"
     while not words.take(">"):
@@ -155,7 +145,7 @@ def _sharding(words: _Words, meshes: Mapping[str, Mesh]) -> NamedSharding:
         lists[key] = _axes(words, mesh)
     return NamedSharding(
         mesh,
-        tuple(dimensions),
+        dimensions,
         lists.get("replicated", ()),
         lists.get("unreduced", ()),
         reduction=reduction,
@@ -165,11 +155,7 @@ def _sharding(words: _Words, meshes: Mapping[str, Mesh]) -> NamedSharding:
 def _axes(words: _Words, mesh: Mesh) -> tuple[AxisRef, ...]:
     """Read `{"a", "b":(1)2}`; there may be none."""
     words.expect("{")
-    axes: list[AxisRef] = []
-    while not words.take("}"):
-        axes.append(_axis(words, mesh))
-        words.take(",")
-    return tuple(axes)
+    return words.items("}", lambda: _axis(words, mesh))
 
 
 def _dimension(words: _Words, mesh: Mesh) -> DimensionSharding:
