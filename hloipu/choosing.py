@@ -119,7 +119,7 @@ def _chosen(
     search = current_search()
     with search.part(_SHARE if divides else 1.0):
         is_thorough = not (divides and is_long(module))
-        survey = _looked_at(module, options, is_thorough=is_thorough)
+        survey = _surveyed(module, options, is_thorough=is_thorough)
     estimates, notes = survey.estimates, tuple[str, ...]()
     if divides:
         with search.improving(), search.within(search.left() - survey.compile_seconds):
@@ -156,7 +156,7 @@ def _may_divide(module: Module, options: Options) -> bool:
 
 
 @dataclass(frozen=True)
-class _Looked:
+class _Survey:
     """Ways to cut one module's step."""
 
     step: Step
@@ -167,7 +167,7 @@ class _Looked:
     """That are set aside for compiling what is chosen."""
 
 
-def _looked_at(module: Module, options: Options, *, is_thorough: bool) -> _Looked:
+def _surveyed(module: Module, options: Options, *, is_thorough: bool) -> _Survey:
     """Return estimates of ways to cut a step, with arrays divided as the module says."""
     fixed = _given(options)
     # A module that is written for several participants is not copied any further.
@@ -198,7 +198,7 @@ def _looked_at(module: Module, options: Options, *, is_thorough: bool) -> _Looke
         estimates = looked_at(
             step, ipus_per_partition, candidates, fixed, search, is_thorough=is_thorough
         )
-    return _Looked(step, ipus_per_partition, estimates, aside)
+    return _Survey(step, ipus_per_partition, estimates, aside)
 
 
 def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> list[Estimate]:
@@ -211,7 +211,7 @@ def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> li
     more = []
     for sharding in dict.fromkeys((leanest, None)):
         divided = with_sharding(module, sharding)
-        survey = current_search().tried(partial(_looked_at, divided, options, is_thorough=True))
+        survey = current_search().tried(partial(_surveyed, divided, options, is_thorough=True))
         for estimate in survey.estimates if survey else ():
             candidate = replace(estimate.candidate, sharding=sharding)
             if candidate not in known:
@@ -220,7 +220,7 @@ def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> li
 
 
 def _with_shardings(
-    module: Module, options: Options, unsharded: _Looked
+    module: Module, options: Options, unsharded: _Survey
 ) -> tuple[list[Estimate], tuple[str, ...]]:
     """Return estimates of ways that divide arrays as well, and what was not looked at, for people.
 
@@ -252,9 +252,7 @@ def _with_shardings(
         with doing(f"cuts beside {sharding.flags()}"):
             try:
                 divided = with_sharding(module, sharding)
-                survey = search.tried(
-                    partial(_looked_at, divided, options, is_thorough=is_thorough)
-                )
+                survey = search.tried(partial(_surveyed, divided, options, is_thorough=is_thorough))
             except HloipuError:  # what does not go with shardings
                 continue
         if survey is None:

@@ -67,7 +67,7 @@ def with_shardings(
     if options.mesh != AUTO:
         assert not isinstance(options.mesh, str)
         return annotated(module, options.mesh or (), options.shard)
-    return _found(module, options)
+    return _searched(module, options)
 
 
 def seconds_for(module: Module) -> float:
@@ -83,7 +83,7 @@ def is_long(module: Module) -> bool:
     return module.instruction_count > LONG
 
 
-def _found(module: Module, options: Options) -> Annotated:
+def _searched(module: Module, options: Options) -> Annotated:
     require_undivided(module)
     if options.shard or options.ipus < 2:
         raise UsageError(

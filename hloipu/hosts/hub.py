@@ -50,12 +50,12 @@ class Hub:
         process_noun: str = "host",
     ) -> None:
         """Listen at an address; messages call a process `process_noun`, of one host or of none."""
-        self._what = process_noun
+        self._process_noun = process_noun
         self.hosts = hosts
         self.key: bytes = secrets.token_bytes(32)
         self.steps: int = 0
         """Steps done, for messages."""
-        self._each = participants // hosts
+        self._members_per_host = participants // hosts
         self._limit = PATIENCE * timeout
         self._listener = socket.create_server((address, 0), backlog=hosts)
         self._listener.settimeout(_TICK_SECONDS)
@@ -206,11 +206,13 @@ class Hub:
         self._changed.notify_all()
 
     def _named(self, hosts: Sequence[int]) -> str:
-        several = "es" if self._what.endswith("s") else "s"
-        return f"{self._what}{several if len(hosts) > 1 else ''} {', '.join(map(str, hosts))}"
+        several = "es" if self._process_noun.endswith("s") else "s"
+        return (
+            f"{self._process_noun}{several if len(hosts) > 1 else ''} {', '.join(map(str, hosts))}"
+        )
 
     def _hosts_of(self, group: Sequence[int]) -> set[int]:
-        return {member // self._each for member in group}
+        return {member // self._members_per_host for member in group}
 
     def _accept(self) -> None:
         """Accept connections until all hosts are here; strangers are refused."""
@@ -222,9 +224,9 @@ class Hub:
             except OSError:  # closed, or no room for a connection just now
                 time.sleep(_TICK_SECONDS)
                 continue
-            threading.Thread(target=self._let_in, args=(connected,), daemon=True).start()
+            threading.Thread(target=self._admit, args=(connected,), daemon=True).start()
 
-    def _let_in(self, connected: socket.socket) -> None:
+    def _admit(self, connected: socket.socket) -> None:
         """Serve a connection, once it has shown the key and said which host it is."""
         try:
             with connected:

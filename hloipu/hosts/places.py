@@ -41,7 +41,7 @@ class ProcessesHere:
     address = "127.0.0.1"
 
     def __init__(self, process_noun: str = "host") -> None:
-        self._what = process_noun
+        self._process_noun = process_noun
         self._folder = FolderInMemory()
         self.folder: str = self._folder.path
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -60,7 +60,7 @@ class ProcessesHere:
                     "-m",
                     "hloipu.hosts.process",
                     *map(str, (*address, host)),
-                    f"{self._what} {host}",
+                    f"{self._process_noun} {host}",
                 ],
                 stdin=subprocess.PIPE,
             )
@@ -95,7 +95,7 @@ class DaskPlaces:
             raise UsageError("E3192", "Dask is not installed", hint="pip install 'hloipu[sweep]'")
         from hloipu.sweeping.dask_workers import connected
 
-        self._what = process_noun
+        self._process_noun = process_noun
         self._client: Any = connected(scheduler)
         self._futures: list[Any] = []
         workers = sorted(self._client.scheduler_info(n_workers=-1)["workers"])
@@ -108,7 +108,7 @@ class DaskPlaces:
                 "dask worker tcp://HOST:8786 --nthreads 1",
             )
         self._workers: list[str] = workers[:hosts]
-        self.address: str = _seen_from(urlsplit(self._client.scheduler.address))
+        self.address: str = _local_address(urlsplit(self._client.scheduler.address))
 
     def start(self, address: tuple[str, int], key: bytes, hosts: int) -> None:
         """Hand each worker the task that serves one host."""
@@ -116,7 +116,7 @@ class DaskPlaces:
 
         self._futures = [
             self._client.submit(
-                run_host, address, key, host, f"{self._what} {host}",
+                run_host, address, key, host, f"{self._process_noun} {host}",
                 workers=[worker], allow_other_workers=False, pure=False, retries=0,
             )
             for host, worker in enumerate(self._workers)
@@ -133,7 +133,7 @@ class DaskPlaces:
         self._client.close(timeout=_END_SECONDS)
 
 
-def _seen_from(address: Any) -> str:
+def _local_address(address: Any) -> str:
     """Return the address by which a machine reaches this one: that of the way to it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address.hostname or "127.0.0.1", address.port or 1))  # sends nothing

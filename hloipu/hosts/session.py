@@ -24,7 +24,7 @@ from hloipu_runtime.streams.outfeed import Arrived, rows_together
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
 
 
-class _Own:
+class _HostSource:
     """One host's own source."""
 
     def __init__(self, source: Any) -> None:
@@ -64,8 +64,8 @@ def open_session(
     by_process = [
         {
             **session_options,
-            "infeeds": _of(infeeds or {}, number, hosts),
-            "outfeeds": _of(outfeeds or {}, number, hosts),
+            "infeeds": _queues_of_process(infeeds or {}, number, hosts),
+            "outfeeds": _queues_of_process(outfeeds or {}, number, hosts),
             "timeout": timeout,
         }
         for number in range(count)
@@ -100,13 +100,13 @@ def _processes(program: Program, asked: int | None) -> int:
     return count
 
 
-def _of(queues: Mapping[str, Any], number: int, hosts: int) -> dict[str, Any]:
+def _queues_of_process(queues: Mapping[str, Any], number: int, hosts: int) -> dict[str, Any]:
     """Return what one process is given for queues: its host's, or that of the only host."""
     if not hosts:
         alone = {k: x.of_one(k, 0, 1) if isinstance(x, PerHost) else x for k, x in queues.items()}
         return alone
     return {
-        name: PerHost(_Own(queue.of_one(name, number, hosts)))
+        name: PerHost(_HostSource(queue.of_one(name, number, hosts)))
         if isinstance(queue, PerHost)
         else queue
         for name, queue in queues.items()
@@ -138,9 +138,9 @@ class HostsSession:
         self._unread: dict[tuple[str, int], deque[Arrived]] = {}
         participants, count = self.program.participants, len(by_process)
         self._processes = count
-        self._each = participants // count
+        self._members_per_process = participants // count
         """Participants of a process."""
-        is_divided = self._each % self.program.partitions > 0
+        is_divided = self._members_per_process % self.program.partitions > 0
         self._parted = bool(names_in_parts(self.program, is_divided=is_divided))
         """Whether arrays of the state are in parts, which several processes have."""
         process_noun = "host" if self.program.hosts else "process"
@@ -160,7 +160,10 @@ class HostsSession:
                         "shown": shown,
                         "given": session_options,
                         "host": number if self.program.hosts else EVERY_HOST,
-                        "numbers": range(number * self._each, (number + 1) * self._each),
+                        "numbers": range(
+                            number * self._members_per_process,
+                            (number + 1) * self._members_per_process,
+                        ),
                         "folder": self.places.folder,
                     }
                 )
@@ -189,7 +192,7 @@ class HostsSession:
 
     def state(self, replica: int = 0, *, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Return copies of a replica's state by name; see `Session.state`."""
-        number = replica * self.program.partitions // self._each
+        number = replica * self.program.partitions // self._members_per_process
         number = min(max(number, 0), self._processes - 1)  # who refuses what is none
         wanted = None if names is None else list(names)
         asked = {
@@ -218,7 +221,7 @@ class HostsSession:
             )
         everyone = range(self._processes)
         # Of a replica that several processes run, the first one has what it gives.
-        first = [n for n in everyone if n * self._each % partitions == 0]
+        first = [n for n in everyone if n * self._members_per_process % partitions == 0]
         wanted = first if host == EVERY_HOST else [host]
         asked = {n: {"name": name, "host": n if hosts else EVERY_HOST} for n in wanted}
         for n, elements in zip(wanted, self._hub.call_each("arrived", asked), strict=True):
@@ -226,7 +229,7 @@ class HostsSession:
         queues = [self._unread[name, n] for n in wanted]
         count = min(map(len, queues))
         columns = [[queue.popleft() for _ in range(count)] for queue in queues]
-        one_each = self._each <= partitions
+        one_each = self._members_per_process <= partitions
         return rows_together(columns, are_rows=one_each)
 
     def queues(self) -> dict[str, dict[str, Any]]:

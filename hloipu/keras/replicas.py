@@ -60,7 +60,7 @@ def require_sums(
     replace them; `names`: of all of the state.
     """
     metrics = frozenset(numbers)
-    values = _values(module, module.entry, _given(module.entry))
+    values = _values(module, module.entry, _parameter_uses(module.entry))
     for number, result in zip(numbers, results, strict=True):
         use = values[result]
         if use.added & metrics != {number} or use.mixed & metrics:
@@ -85,7 +85,7 @@ class _Use(NamedTuple):
 _UNCHANGED = frozenset("copy reshape bitcast opt-barrier".split())
 
 
-def _given(entry: Computation) -> list[list[_Use]]:
+def _parameter_uses(entry: Computation) -> list[list[_Use]]:
     parameters = [entry.instructions[position] for position in entry.parameters]
     return [[_Use(frozenset({number}), frozenset())] for number in range(len(parameters))]
 

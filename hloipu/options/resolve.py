@@ -96,7 +96,7 @@ def resolve(
         _file(config, folder),
         read_poplar_variables(environment),
         read_flags(environment.get(VARIABLE, "")),
-        _given(command, given or {}, place),
+        _call_assignments(command, given or {}, place),
     )
     values = _Values()
     warnings: list[str] = []
@@ -236,7 +236,9 @@ def _file(config: str | os.PathLike[str] | None, folder: Path | None) -> Iterabl
     return () if path is None else read_file(path, path.name)
 
 
-def _given(command: str, stated_options: Mapping[str, object], place: str) -> Iterable[Assignment]:
+def _call_assignments(
+    command: str, stated_options: Mapping[str, object], place: str
+) -> Iterable[Assignment]:
     """Yield what a call or a command line gives."""
     allowed = [name for name, option in OPTIONS.items() if command in option.about.commands]
     for name, value in stated_options.items():

@@ -127,7 +127,7 @@ def point_at(axes: Sequence[Axis], position: int) -> dict[str, str]:
     return {axis.name: point[axis.name] for axis in axes}
 
 
-def given_of(base: Mapping[str, Any], point: Mapping[str, str]) -> dict[str, Any]:
+def options_at(base: Mapping[str, Any], point: Mapping[str, str]) -> dict[str, Any]:
     """Return the options of a call: those of all points, and what a point says in their place.
 
     To options that may be repeated a point adds.

@@ -11,7 +11,7 @@ from hloipu.api import module_attributes
 from hloipu.encoded import plain_step
 from hloipu.options.resolve import resolve
 from hloipu.options.table import OPTIONS, Options
-from hloipu.sweeping.axes import AS_WRITTEN, BATCH, DEFAULT, DTYPE, FILE, given_of
+from hloipu.sweeping.axes import AS_WRITTEN, BATCH, DEFAULT, DTYPE, FILE, options_at
 from hloipu.sweeping.jobs import Job, fingerprint
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.syntax.limits import Limits
@@ -117,7 +117,7 @@ class Compiles:
         rewrite = _passes(point)
         try:
             rewrite = rewrite_of(module, point)
-            options_of_point = given_of(self._given, point)
+            options_of_point = options_at(self._given, point)
             # Programs that are looked at once are not worth keeping, unless somebody says so.
             resolved = resolve(
                 "estimate",
@@ -159,7 +159,7 @@ class Compiles:
             source += f"{shlex.join(['hloipu', 'opt', file, '--passes', passes])} | "
             file = "-"
         try:
-            options_of_point = given_of(self._given, point)
+            options_of_point = options_at(self._given, point)
         except HloipuError:  # the row says so itself
             options_of_point = {**self._given, **{k: v for k, v in point.items() if k in OPTIONS}}
         config = ["--config", self._config] if self._config else []

@@ -146,7 +146,7 @@ class Store:
 
     def module(self, digest: str) -> str:
         """Return the text of a module by the beginning of its digest; UsageError E3191 for none."""
-        rows = self._all("select text from modules where substr(digest, 1, ?) = ?",
+        rows = self._fetch_all("select text from modules where substr(digest, 1, ?) = ?",
                           (max(1, len(digest)), digest))  # fmt: skip
         if len(rows) != 1:
             raise UsageError("E3191", f"the study has {len(rows)} modules {digest!r}")
@@ -174,17 +174,17 @@ class Store:
 
     def keys_done(self) -> set[str]:
         """Return the keys of compiles whose results are there."""
-        return {key for (key,) in self._all("select key from results")}
+        return {key for (key,) in self._fetch_all("select key from results")}
 
     def record(self, key: str) -> dict[str, Any]:
         """Return the result of a compile."""
-        rows = self._all("select record from results where key = ?", (key,))
+        rows = self._fetch_all("select record from results where key = ?", (key,))
         return dict(self._json(rows[0][0])) if rows else {}
 
     def count(self) -> tuple[int, int, int]:
         """Return how many points there are, how many are done, and how many of these failed."""
         failed = "sum(json_extract(record, '$.code') is not null)"
-        rows = self._all(
+        rows = self._fetch_all(
             f"select count(*), count(record), coalesce({failed}, 0) "
             "from points left join results using (key)"
         )
@@ -192,7 +192,7 @@ class Store:
 
     def rows(self) -> Iterator[Row]:
         """Yield the points in order."""
-        for number, name, command, record in self._all(
+        for number, name, command, record in self._fetch_all(
             "select number, name, command, record from points left join results using (key) "
             "order by number"
         ):
@@ -204,7 +204,7 @@ class Store:
             yield Row(number, settings, str(command), result)
 
     def _about(self, name: str) -> str:
-        rows = self._all("select value from about where name = ?", (name,))
+        rows = self._fetch_all("select value from about where name = ?", (name,))
         return str(rows[0][0]) if rows else ""
 
     def _json(self, text: object) -> Any:
@@ -213,7 +213,7 @@ class Store:
         except (ValueError, RecursionError) as error:
             raise _damaged(self.path, str(error)) from error
 
-    def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def _fetch_all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         try:
             return self._connection.execute(query, values).fetchall()
         except (sqlite3.Error, ValueError, OverflowError) as error:

@@ -34,7 +34,7 @@ DATA = "data"
 _NUMBERED = re.compile(r"(\.\d+|#\d+)+$")
 
 
-class Kept(NamedTuple):
+class StateArray(NamedTuple):
     """An array of the training's state."""
 
     number: int
@@ -55,7 +55,7 @@ class StepPrograms:
     """What to compile; empty: `fixed` it is."""
     options: Mapping[str, Any] = field(default_factory=dict)
     fixed: CompiledProgram | None = None
-    state: tuple[Kept, ...] = ()
+    state: tuple[StateArray, ...] = ()
     """What stays on the device, in the order of the parameters."""
     weights: Mapping[int, str] = field(default_factory=dict)
     """Of a forward step: parameter -> name of the state that it takes."""
@@ -136,14 +136,18 @@ def training_programs(
     programs = _looped(text, module, asked, named, options)
     kinds = {x.number: x.kind for x in parameter_arrays(module)}
     state = tuple(
-        Kept(x.parameter, x.name, kinds[x.parameter]) for x in (wrapping.state if wrapping else ())
+        StateArray(x.parameter, x.name, kinds[x.parameter])
+        for x in (wrapping.state if wrapping else ())
     )
     is_cut = encoded is not None and encoded.stated.micro_batches > 1
     return replace(programs, state=state, is_cut=is_cut)
 
 
 def forward_programs(
-    step: StepInput, state: Sequence[Kept], metrics: Metrics | None, options: Mapping[str, Any]
+    step: StepInput,
+    state: Sequence[StateArray],
+    metrics: Metrics | None,
+    options: Mapping[str, Any],
 ) -> StepPrograms:
     """Return the programs of a step that takes weights and data, and changes no state.
 
@@ -191,11 +195,11 @@ def named_metrics(metrics: Metrics | None, results: Sequence[int]) -> dict[str, 
     return dict(zip(names, results, strict=True))
 
 
-def _state_of(program: Program) -> tuple[Kept, ...]:
+def _state_of(program: Program) -> tuple[StateArray, ...]:
     """Return the parameters that a program keeps, in order."""
     state = seen_by_users(program).state
     ports = sorted((x for x in state if x.parameter >= 0), key=lambda x: x.parameter)
-    return tuple(Kept(x.parameter, x.name, (x.element_type, x.shape)) for x in ports)
+    return tuple(StateArray(x.parameter, x.name, (x.element_type, x.shape)) for x in ports)
 
 
 def _read(step: HloInput) -> tuple[str | Path, Module]:
@@ -261,7 +265,7 @@ def _constants(program: Program) -> list[EntryArray]:
 
 
 def _matched(
-    wanted: Sequence[EntryArray], state: Sequence[Kept], *, needs_all: bool
+    wanted: Sequence[EntryArray], state: Sequence[StateArray], *, needs_all: bool
 ) -> dict[int, str]:
     """Return the state of each parameter that is a weight; `needs_all`: all are."""
     by_name = {(_plain(kept_state.name), kept_state.kind): kept_state.name for kept_state in state}

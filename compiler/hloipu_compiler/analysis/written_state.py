@@ -162,7 +162,7 @@ class _Walk:
         """Return the values that one is made of; None where walking ends."""
         instruction, frame = value.op, value.frame
         if instruction.parameter_number >= 0:
-            return None if frame is self.root else list(self._given(value))
+            return None if frame is self.root else list(self._arguments(value))
         match instruction.opcode:
             case "get-tuple-element":
                 index = instruction.attributes.integer("index")
@@ -222,7 +222,7 @@ class _Walk:
     def _root_of(self, frame: _Frame, path: Path) -> _Value:
         return _Value(frame, frame.computation.root, path)
 
-    def _given(self, value: _Value) -> Iterator[_Value]:
+    def _arguments(self, value: _Value) -> Iterator[_Value]:
         """Yield what a parameter of a called computation stands for."""
         frame = value.frame
         caller = frame.caller

@@ -138,7 +138,8 @@ class OneOp(NamedTuple):
         is_elementwise = self.module.entry.instructions[-1].opcode in ELEMENTWISE
         cycles = working if is_elementwise else working + spent.sync.cycles
         operand_bytes = tuple(
-            bytes_by_kind.given[n] if 0 <= n < len(bytes_by_kind.given) else 0 for n in self.slots
+            bytes_by_kind.parameter_bytes[n] if 0 <= n < len(bytes_by_kind.parameter_bytes) else 0
+            for n in self.slots
         )
         return OpPrice(
             float(cycles),

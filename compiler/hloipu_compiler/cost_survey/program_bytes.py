@@ -26,7 +26,7 @@ class ProgramBytes(NamedTuple):
     code: int
     """On a tile, without that of vertices."""
     vertex_code: dict[Hashable, int]
-    given: tuple[int, ...]
+    parameter_bytes: tuple[int, ...]
     """Of all tiles together, each parameter where the op wants it, by number."""
 
 
@@ -88,7 +88,7 @@ def own_code(charges: Charges, tiles: int) -> Counter[str]:
 class MostCode(NamedTuple):
     """Bytes of code on the tile of an IPU that has most."""
 
-    own: int
+    besides_vertices: int
     """What `own_code` is, on the tile that has most of that."""
     vertices: int
     """Of all codelets that run anywhere."""

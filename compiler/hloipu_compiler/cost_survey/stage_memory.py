@@ -158,8 +158,8 @@ def parts_of(
     handed = _handed(reads, np.where(used, place, -1), remade_by_part)
     copy_bytes, copy_cycles = _copies(survey, of_op, place, stages, positions)
     return Parts(
-        stages, cycles, working, _kept(survey, of_op, stages), copy_bytes, copy_cycles, handed,
-        *_code(survey, of_op, remade_by_part, stages),
+        stages, cycles, working, _kept_bytes(survey, of_op, stages), copy_bytes, copy_cycles,
+        handed, *_code(survey, of_op, remade_by_part, stages),
     )  # fmt: skip
 
 
@@ -293,7 +293,7 @@ def _peaks(first: Numbers, last: Numbers, sizes: Floats, part: Numbers, position
     return peaks
 
 
-def _kept(survey: Survey, of_op: Numbers, stages: int) -> Floats:
+def _kept_bytes(survey: Survey, of_op: Numbers, stages: int) -> Floats:
     """Return what each stage keeps of arrays that its ops touch."""
     bytes_by_stage = np.zeros(stages)
     if len(survey.kept):

@@ -177,7 +177,7 @@ def survey_of_kinds(
             touched.append((len(sizes), point))
             sizes.append(work)
             values.append(False)
-        if _is_made(entry, position):
+        if _is_computed(entry, position):
             array_of[position] = len(sizes)
             touched.append((len(sizes), point))
             sizes.append(size_of(instruction.shape))
@@ -320,7 +320,7 @@ def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
     return needed
 
 
-def _is_made(entry: Computation, position: int) -> bool:
+def _is_computed(entry: Computation, position: int) -> bool:
     """Whether an op leaves an array behind."""
     instruction = entry.instructions[position]
     if isinstance(instruction.shape, TupleShape) or instruction.opcode in ("reshape", "bitcast"):

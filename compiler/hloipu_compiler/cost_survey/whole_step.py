@@ -154,8 +154,8 @@ class _Surveying:
         own_code_bytes, (sizes, code, code_op) = self._code(charges, points), self._codes().arrays()
         most = most_code(charges, self.machine.chip.tiles_per_ipu)
         # Of the tile that has most of all; few tiles run all codelets.
-        share = most.together / max(most.own + most.vertices, 1)
-        fuller = share * most.own / max(sum(own_code_bytes), 1.0)
+        share = most.together / max(most.besides_vertices + most.vertices, 1)
+        fuller = share * most.besides_vertices / max(sum(own_code_bytes), 1.0)
         own_code_bytes = [fuller * op_bytes for op_bytes in own_code_bytes]
         return Survey(
             cycles, update, np.array(points.ops, np.int64),

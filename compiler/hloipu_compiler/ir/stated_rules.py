@@ -33,7 +33,7 @@ class StatedRule:
     operand_count: int
     sizes: dict[str, int]
     reductions: frozenset[str]
-    whole: frozenset[str]
+    replicated: frozenset[str]
     """Factors of which the call needs, or may need, all elements."""
     blocked: frozenset[str]
     """Factors along which shardings do not spread."""
@@ -45,7 +45,7 @@ class StatedRule:
         operand_factors, result_factors = (
             {f for array in side for d in array for f in d} for side in sides
         )
-        return frozenset(operand_factors & result_factors) - self.whole
+        return frozenset(operand_factors & result_factors) - self.replicated
 
     def fits(self, sizes: tuple[tuple[int, ...], ...]) -> bool:
         """Whether it is a rule for arrays of these sizes, operands before results."""

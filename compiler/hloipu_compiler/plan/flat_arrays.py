@@ -35,7 +35,7 @@ def with_flat_parameters(module: Module) -> Module:
         first.append(count)
         count += len(all_leaves(instruction.shape))
     flat_entry = _Flattening(entry, first).written()
-    new = replace(module, computations=_with(module, flat_entry))
+    new = replace(module, computations=_with_entry(module, flat_entry))
     return replace(
         new, attributes=_renumbered(new, [instruction.shape for instruction in parameters], first)
     )
@@ -53,7 +53,7 @@ def with_flat_results(module: Module) -> Module:
     if root == entry.root and len(instructions) == len(entry.instructions):
         return module
     new = replace(entry, instructions=tuple(instructions), root=root)
-    return replace(module, computations=_with(module, new))
+    return replace(module, computations=_with_entry(module, new))
 
 
 class _Flattening:
@@ -75,7 +75,9 @@ class _Flattening:
                 )
             else:
                 number = self.first[instruction.parameter_number]
-                at = self._given(instruction, instruction.shape, number, instruction.name)[0]
+                at = self._parameters_for(instruction, instruction.shape, number, instruction.name)[
+                    0
+                ]
             place.append(at)
         return replace(self.entry, instructions=tuple(self.made), root=place[self.entry.root])
 
@@ -83,7 +85,7 @@ class _Flattening:
         self.made.append(instruction)
         return len(self.made) - 1
 
-    def _given(
+    def _parameters_for(
         self, instruction: Instruction, shape: Shape, number: int, name: str
     ) -> tuple[int, int]:
         """Add the parameters that make up a shape; return where it is, and the next number."""
@@ -96,7 +98,7 @@ class _Flattening:
         parts = []
         for index, part in enumerate(shape.elements):
             inner = _fresh(self.names, f"{name}.{index}")
-            at, number = self._given(instruction, part, number, inner)
+            at, number = self._parameters_for(instruction, part, number, inner)
             parts.append(at)
         tuple_op = Instruction(
             name, "tuple", shape, tuple(parts), NO_ATTRIBUTES, instruction.metadata
@@ -146,7 +148,7 @@ def _fresh(names: set[str], stem: str) -> str:
     return name
 
 
-def _with(module: Module, entry: Computation) -> tuple[Computation, ...]:
+def _with_entry(module: Module, entry: Computation) -> tuple[Computation, ...]:
     return tuple(entry if c.name == entry.name else c for c in module.computations)
 
 

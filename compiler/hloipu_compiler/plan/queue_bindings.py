@@ -58,7 +58,7 @@ def outfeeds_of(
     Results without one are handed over at the end of a run: of the last step. Where queues take
     all, as in steps that are cut, they go to queues `result.N`.
     """
-    named = [_read(text, results) for text in request.outfeeds]
+    named = [_outfeed_binding(text, results) for text in request.outfeeds]
     queued = {number for outfeed in named for number in outfeed.places}
     left_over = tuple(
         array.number
@@ -92,7 +92,7 @@ def outfeeds_of(
     return tuple(named), left_over
 
 
-def _read(text: str, results: Sequence[EntryArray]) -> FeedBinding:
+def _outfeed_binding(text: str, results: Sequence[EntryArray]) -> FeedBinding:
     """Read `NAME[:MODE][=N,…]`, where `=MODE:N,…` says the same; `KEY=N` names an array of it."""
     match = _OUTFEED.fullmatch(text)
     if match is None:

@@ -64,7 +64,7 @@ def replica_keys(
         wanted = frozenset(n for n in keys if not in_update >> n & 1)
     fed = {n for feed in (wrapping.feeds if wrapping else ()) for n in feed.places}
     users = Numbering(stacks, PARAMETER).users
-    describer = _Said(walk, names, users)
+    describer = _Describer(walk, names, users)
     lines: tuple[str, ...] = ()
     if replicas > 1:
         lines = describer.of_replicas(wanted, fed, {n for n in keys if in_update >> n & 1}, asked)
@@ -96,7 +96,7 @@ def _in_update(walk: "KeyWalk", pipelining: Pipelining) -> int:
 
 
 @dataclass(frozen=True)
-class _Said:
+class _Describer:
     """Says which replicas draw alike, and from what."""
 
     walk: "KeyWalk"

@@ -128,7 +128,7 @@ class Wrapping:
         if self.inputs:
             lines.append(f"  given with each call: parameters {_ranges(self.inputs)}")
         lines += [
-            f"  outfeed {outfeed.name}: {_kept_of(outfeed)}results {_ranges(outfeed.places)}"
+            f"  outfeed {outfeed.name}: {_reduction_text(outfeed)}results {_ranges(outfeed.places)}"
             for outfeed in self.outfeeds
         ]
         if self.results:
@@ -136,7 +136,7 @@ class Wrapping:
         return lines
 
 
-def _kept_of(outfeed: FeedBinding) -> str:
+def _reduction_text(outfeed: FeedBinding) -> str:
     reduction_or_mode = outfeed.reduction or outfeed.mode
     return f"{reduction_or_mode} of " if reduction_or_mode else ""
 

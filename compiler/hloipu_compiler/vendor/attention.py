@@ -63,7 +63,7 @@ class Attention:
         else:
             scores = scores if self.scale == 1 else scores * self.scale
             scores = scores if self.bias is None else scores + self._spread_bias(self.bias)
-        visible = self.seen()
+        visible = self.spread_mask()
         return scores if visible is None else visible.chosen(scores, _HIDDEN, scores)
 
     @property
@@ -71,7 +71,7 @@ class Attention:
         """Element type of scores."""
         return "f64" if self.q.kind == "f64" else "f32"
 
-    def seen(self) -> Value | None:
+    def spread_mask(self) -> Value | None:
         """Return which scores are seen, as large as they are."""
         if self.visible is None:
             return None
@@ -85,7 +85,7 @@ class Attention:
 
     def without_unseen(self, x: Value) -> Value:
         """Return an array like scores with 0 where a query without keys would leave more."""
-        visible = self.seen()
+        visible = self.spread_mask()
         return x if visible is None or not self.may_see_nothing else visible.chosen(x, 0.0, x)
 
     def _spread_bias(self, bias: Value) -> Value:

@@ -21,7 +21,7 @@ _STREAM = 2**32
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class BlockedAttention:
     """Attention of all queries [batch, queries, heads, size]; see `Attention` for the others."""
 
     q: Value
@@ -45,7 +45,7 @@ class Whole:
         )
         return (self.q, self.k, self.v, *optional_arrays, *self.mask.arrays())
 
-    def of(self, arrays: Sequence[Value]) -> "Whole":
+    def of(self, arrays: Sequence[Value]) -> "BlockedAttention":
         """Return the same attention of data in other places."""
         remaining = iter(arrays)
         q, k, v = next(remaining), next(remaining), next(remaining)
@@ -90,14 +90,14 @@ class Whole:
 class _Forward(Step):
     """Carries what the attention depends on, its result and its statistics."""
 
-    def __init__(self, whole: Whole, count: int, size: int) -> None:
-        self.whole, self.count, self.size = whole, count, size
+    def __init__(self, attention: BlockedAttention, count: int, size: int) -> None:
+        self.attention, self.count, self.size = attention, count, size
         """Queries of a block, and of each before it."""
 
     def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
         *arrays, results, statistics = carried
         first = iteration * float(self.size)
-        part, numbers = self.whole.of(arrays).rows(iteration, first, self.count).forward()
+        part, numbers = self.attention.of(arrays).rows(iteration, first, self.count).forward()
         return [
             *arrays,
             with_rows(results, part, first, 1),
@@ -105,26 +105,26 @@ class _Forward(Step):
         ]
 
 
-def forward_in_blocks(whole: Whole) -> tuple[Value, Value]:
+def forward_in_blocks(attention: BlockedAttention) -> tuple[Value, Value]:
     """Return the result, and statistics f32[batch, heads, queries]."""
-    text = whole.q.text
-    batch, queries, heads, _ = whole.q.dims
-    iterations, size = whole.cut
+    text = attention.q.text
+    batch, queries, heads, _ = attention.q.dims
+    iterations, size = attention.cut
     if size == queries:
         zero = text.number("s32", 0)
-        return whole.rows(zero, zero, queries).forward()
-    results = text.full(whole.q.kind, (batch, queries, heads, whole.v.dims[3]), 0)
-    wide = "f64" if whole.q.kind == "f64" else "f32"
-    carried = [*whole.arrays, results, text.full(wide, (batch, heads, queries), 0)]
-    carried = Loop(text, iterations).run(carried, _Forward(whole, size, size))
+        return attention.rows(zero, zero, queries).forward()
+    results = text.full(attention.q.kind, (batch, queries, heads, attention.v.dims[3]), 0)
+    wide = "f64" if attention.q.kind == "f64" else "f32"
+    carried = [*attention.arrays, results, text.full(wide, (batch, heads, queries), 0)]
+    carried = Loop(text, iterations).run(carried, _Forward(attention, size, size))
     if queries % size:
-        last = _Forward(whole, queries % size, size)
+        last = _Forward(attention, queries % size, size)
         carried = list(last(text.number("s32", iterations), carried))
     return carried[-2], carried[-1]
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class GradientInputs:
     """Inputs of a gradient besides the attention's own operands."""
 
     gradient: Value
@@ -141,21 +141,23 @@ class Given:
         optional = (self.gradient, self.result, self.statistics, self.probabilities)
         return tuple(array for array in optional if array is not None)
 
-    def of(self, arrays: Sequence[Value]) -> "Given":
+    def of(self, arrays: Sequence[Value]) -> "GradientInputs":
         """Return the same in other places."""
         remaining = iter(arrays)
         gradient = next(remaining)
         parts = (self.result, self.statistics, self.probabilities)
-        return Given(gradient, *(None if part is None else next(remaining) for part in parts))
+        return GradientInputs(
+            gradient, *(None if part is None else next(remaining) for part in parts)
+        )
 
-    def rows(self, first: Value, count: int) -> "Given":
+    def rows(self, first: Value, count: int) -> "GradientInputs":
         """Return the part of so many queries."""
         rows = first.text.iota("s32", (count,), 0)
         if count != self.gradient.dims[1]:
             rows = rows + first
         places = zip((self.result, self.statistics, self.probabilities), (1, 2, 2), strict=True)
         parts = (None if part is None else taken_rows(part, rows, d) for part, d in places)
-        return Given(taken_rows(self.gradient, rows, 1), *parts)
+        return GradientInputs(taken_rows(self.gradient, rows, 1), *parts)
 
     def gradients(self, part: Attention) -> Gradients:
         """Return the gradients of a part with these rows."""
@@ -173,17 +175,19 @@ class Given:
 
 
 class _Backward(Step):
-    """Carries operands and sums: of queries and biases by rows, of keys and values whole."""
+    """Carries operands and sums: of queries and biases by rows, of keys and values attention."""
 
-    def __init__(self, whole: Whole, given: Given, count: int, size: int) -> None:
-        self.whole, self.given, self.count, self.size = whole, given, count, size
+    def __init__(
+        self, attention: BlockedAttention, inputs: GradientInputs, count: int, size: int
+    ) -> None:
+        self.attention, self.inputs, self.count, self.size = attention, inputs, count, size
 
     def __call__(self, iteration: Value, carried: Sequence[Value]) -> Sequence[Value]:
-        middle = len(self.whole.arrays)
-        end = middle + len(self.given.arrays)
+        middle = len(self.attention.arrays)
+        end = middle + len(self.inputs.arrays)
         first = iteration * float(self.size)
-        part = self.whole.of(carried[:middle]).rows(iteration, first, self.count)
-        block = self.given.of(carried[middle:end]).rows(first, self.count).gradients(part)
+        part = self.attention.of(carried[:middle]).rows(iteration, first, self.count)
+        block = self.inputs.of(carried[middle:end]).rows(first, self.count).gradients(part)
         dq, dk, dv, *later_sums = carried[end:]
         sums = [with_rows(dq, block.q, first, 1), dk + block.k, dv + block.v]
         if block.bias is not None:
@@ -197,26 +201,26 @@ class _Backward(Step):
         return [*carried[:end], *sums]
 
 
-def backward_in_blocks(whole: Whole, given: Given) -> Gradients:
+def backward_in_blocks(attention: BlockedAttention, inputs: GradientInputs) -> Gradients:
     """Return the gradients of attention."""
-    text = whole.q.text
-    queries = whole.q.dims[1]
-    iterations, size = whole.cut
+    text = attention.q.text
+    queries = attention.q.dims[1]
+    iterations, size = attention.cut
     zero = text.number("s32", 0)
     if size == queries:
-        return given.gradients(whole.rows(zero, zero, queries))
-    wide = "f64" if whole.q.kind == "f64" else "f32"
-    sums = [text.full(whole.q.kind, whole.q.dims, 0)]
-    sums += [text.full(wide, optional.dims, 0) for optional in (whole.k, whole.v)]
-    has_sink = whole.sink is not None and given.statistics is not None
-    optionals = (whole.bias, whole.sink if has_sink else None)
+        return inputs.gradients(attention.rows(zero, zero, queries))
+    wide = "f64" if attention.q.kind == "f64" else "f32"
+    sums = [text.full(attention.q.kind, attention.q.dims, 0)]
+    sums += [text.full(wide, optional.dims, 0) for optional in (attention.k, attention.v)]
+    has_sink = attention.sink is not None and inputs.statistics is not None
+    optionals = (attention.bias, attention.sink if has_sink else None)
     sums += [text.full(wide, optional.dims, 0) for optional in optionals if optional is not None]
-    carried = [*whole.arrays, *given.arrays, *sums]
-    carried = Loop(text, iterations).run(carried, _Backward(whole, given, size, size))
+    carried = [*attention.arrays, *inputs.arrays, *sums]
+    carried = Loop(text, iterations).run(carried, _Backward(attention, inputs, size, size))
     if queries % size:
-        last = _Backward(whole, given, queries % size, size)
+        last = _Backward(attention, inputs, queries % size, size)
         carried = list(last(text.number("s32", iterations), carried))
-    dq, dk, dv, *more = carried[len(whole.arrays) + len(given.arrays) :]
+    dq, dk, dv, *more = carried[len(attention.arrays) + len(inputs.arrays) :]
     bias, sink = (None if optional is None else more.pop(0) for optional in optionals)
     return Gradients(dq, dk, dv, bias, sink)
 

@@ -16,7 +16,7 @@ class Band:
     """Whether the last query stands at the last key, not the first at the first."""
 
     @property
-    def is_whole(self) -> bool:
+    def sees_all(self) -> bool:
         """Whether every key is within."""
         return self.left < 0 and self.right < 0
 
@@ -92,7 +92,7 @@ class Mask:
             return self._within_segments(self.segments, rows)
         if self.lengths is not None:
             return self._within_lengths(self.lengths, rows)
-        if self.band.is_whole:
+        if self.band.sees_all:
             return None
         dims = (1, rows.dims[0], self.keys)
         column = rows.text.iota("s32", dims, 2)
@@ -110,7 +110,7 @@ class Mask:
         visible = visible & column.compared("LT", keys.spread(dims, (0,)))
         if self.band.from_end:
             row = row + (keys - queries).spread(dims, (0,))
-        near = None if self.band.is_whole else self.band.within(column - row)
+        near = None if self.band.sees_all else self.band.within(column - row)
         return visible if near is None else visible & near
 
     def _within_segments(self, segments: Segments, rows: Value) -> Value:
@@ -119,7 +119,7 @@ class Mask:
         query = taken_rows(segments.query, rows, 1).spread(dims, (0, 1))
         visible = query.compared("EQ", segments.key.spread(dims, (0, 2)))
         visible = visible & query.compared("GT", 0)
-        if self.band.is_whole:
+        if self.band.sees_all:
             return visible
         place = taken_rows(segments.query_place, rows, 1).spread(dims, (0, 1))
         near = self.band.within(segments.key_place.spread(dims, (0, 2)) - place)

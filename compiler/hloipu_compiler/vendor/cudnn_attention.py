@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
 from hloipu_compiler.vendor.attention_blocks import (
-    Given,
-    Whole,
+    BlockedAttention,
+    GradientInputs,
     backward_in_blocks,
     forward_in_blocks,
 )
@@ -105,7 +105,9 @@ class _Parts:
         pair = (lengths[0], lengths[1]) if lengths else None
         return Mask(self.band, queries, self.k.dims[1], pair)
 
-    def whole(self, bias: Value | None, lengths_and_starts: Sequence[Value]) -> Whole:
+    def attention(
+        self, bias: Value | None, lengths_and_starts: Sequence[Value]
+    ) -> BlockedAttention:
         """Return the attention."""
         call, settings = self.call, self.settings
         rate = settings.number("dropout_rate", 0)
@@ -121,7 +123,7 @@ class _Parts:
                 n in (1, most) for n, most in zip(bias.dims, wanted, strict=True)
             )
             call.need(fits, f"its bias {bias.dims} does not go with {wanted}")
-        return Whole(
+        return BlockedAttention(
             self.q, self.k, self.v, self.mask(lengths_and_starts), settings.number("fmha_scale"),
             bias, seed=seed, share=1 - rate,
         )  # fmt: skip
@@ -159,7 +161,7 @@ def _forward(call: Call) -> Sequence[Value]:
     has_bias = "Bias" in call.target
     call.takes(3 + has_bias + parts.lengths_count)
     lengths_and_starts = call.operands[3 + has_bias :]
-    attention_of_call = parts.whole(call.operands[3] if has_bias else None, lengths_and_starts)
+    attention_of_call = parts.attention(call.operands[3] if has_bias else None, lengths_and_starts)
     attention, statistics = forward_in_blocks(attention_of_call)
     sequences = parts.sequences(lengths_and_starts)
     if sequences is not None:
@@ -187,7 +189,7 @@ def _backward(call: Call) -> Sequence[Value]:
     statistics, gradient, *remaining = call.operands[3:]
     bias = remaining.pop(0) if has_bias else None
     result, *lengths_and_starts = remaining
-    attention_of_call = parts.whole(bias, lengths_and_starts)
+    attention_of_call = parts.attention(bias, lengths_and_starts)
     batch, queries, heads, _ = parts.q.dims
     count = batch * heads * queries
     call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
@@ -201,7 +203,7 @@ def _backward(call: Call) -> Sequence[Value]:
     )
     statistics = flat.shaped((batch, heads, queries))
     gradient_rows, result_rows = gradient_and_result
-    given_rows = Given(gradient_rows, result_rows, statistics)
+    given_rows = GradientInputs(gradient_rows, result_rows, statistics)
     gradients = backward_in_blocks(attention_of_call, given_rows)
     sequences = parts.sequences(lengths_and_starts)
     grads = [array.converted(parts.q.kind) for array in (gradients.q, gradients.k, gradients.v)]

@@ -11,7 +11,7 @@ from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.source import Source
-from hloipu_compiler.vendor.inlining import Given, inlined
+from hloipu_compiler.vendor.inlining import OperandArrays, inlined
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.nearest import did_you_mean
@@ -58,7 +58,7 @@ def _written(
     definitions: Mapping[str, Definition],
     instruction: Instruction,
     target: str,
-    operand_arrays: Given,
+    operand_arrays: OperandArrays,
 ) -> Source:
     """Return the text of a call's target, checked against the call."""
     arrays = tuple(array for one in operand_arrays for array in one)

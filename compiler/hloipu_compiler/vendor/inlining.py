@@ -18,11 +18,11 @@ from hloipu_compiler.source import Source
 _INHERITED = ("frontend_attributes", "sharding")
 _MAXIMAL = re.compile(r"maximal\s+device=-?[0-9]+")
 
-Given = tuple[tuple[Array, ...], ...]
+OperandArrays = tuple[tuple[Array, ...], ...]
 """The arrays of each operand, tuples flattened."""
 Choose = Callable[[Instruction], str]
 """The target of an instruction to replace; empty: it stays."""
-Write = Callable[[Instruction, str, Given], Source]
+Write = Callable[[Instruction, str, OperandArrays], Source]
 """The text whose entry takes the arrays of an instruction's operands and gives its results."""
 
 
@@ -98,14 +98,14 @@ class _Inlining:
                     else names.fresh(f"{instruction.name}.{inner.opcode}")
                 )
                 inner_operands = tuple(place[i] for i in inner.operands)
-                marks = _kept(instruction) if at == last else inherited
-                instructions.append(_taken(inner, name, instruction, inner_operands, marks))
+                marks = _marks(instruction) if at == last else inherited
+                instructions.append(_adopted(inner, name, instruction, inner_operands, marks))
         operands_of_tuple = tuple(place[i] for i in results)
         if not isinstance(instruction.shape, TupleShape):
             return operands_of_tuple[0]
         instructions.append(
             instruction._replace(
-                opcode="tuple", operands=operands_of_tuple, attributes=_kept(instruction),
+                opcode="tuple", operands=operands_of_tuple, attributes=_marks(instruction),
                 backend_config="",
             )
         )  # fmt: skip
@@ -139,7 +139,9 @@ class _Inlining:
                 leaves.append(len(instructions) - 1)
         return leaves
 
-    def _formula(self, instruction: Instruction, target: str, operand_arrays: Given) -> Computation:
+    def _formula(
+        self, instruction: Instruction, target: str, operand_arrays: OperandArrays
+    ) -> Computation:
         """Return the ops of an instruction, made once for all that are alike."""
         key = (
             target,
@@ -174,7 +176,7 @@ class _Inlining:
         return entry
 
 
-def _kept(instruction: Instruction) -> Attributes:
+def _marks(instruction: Instruction) -> Attributes:
     """Return what the result in the place of a custom call takes over: marks, and its sharding."""
     attributes = instruction.attributes
     return Attributes({k: attributes[k] for k in _INHERITED if k in attributes})
@@ -182,7 +184,7 @@ def _kept(instruction: Instruction) -> Attributes:
 
 def _inherited(instruction: Instruction) -> Attributes:
     """Return what all ops in the place of a custom call take over: marks, and its one device."""
-    marks = _kept(instruction)
+    marks = _marks(instruction)
     devices = set(_MAXIMAL.findall(marks.text("sharding")))
     if len(devices) == 1:
         return marks.replaced(sharding=Raw(f"{{{devices.pop()}}}"))
@@ -197,7 +199,7 @@ def _renamed(computation: Computation, names: dict[str, str]) -> Computation:
     return replace(computation, instructions=instructions)
 
 
-def _taken(
+def _adopted(
     inner: Instruction,
     name: str,
     instruction: Instruction,

@@ -37,7 +37,7 @@ from hloipu_compiler.vendor import (  # noqa: F401  (they register their formula
     te_layers,
     xla_own,
 )
-from hloipu_compiler.vendor.inlining import Given, inlined
+from hloipu_compiler.vendor.inlining import OperandArrays, inlined
 
 _DEFINE = "say what it computes: --define TARGET=FILE.hlo, in Python define={target: …}"
 _HOST = (
@@ -111,7 +111,7 @@ def target_of(instruction: Instruction) -> str:
 
 
 def _formula(
-    module: Module, instruction: Instruction, target: str, operand_arrays: Given
+    module: Module, instruction: Instruction, target: str, operand_arrays: OperandArrays
 ) -> Source:
     """Return the formula of a custom call as a module's text."""
     text = Text()

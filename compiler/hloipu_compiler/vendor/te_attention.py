@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
 from hloipu_compiler.vendor.attention_blocks import (
-    Given,
-    Whole,
+    BlockedAttention,
+    GradientInputs,
     backward_in_blocks,
     forward_in_blocks,
 )
@@ -155,10 +155,10 @@ def _lengths(call: Call, x: Value, count: int) -> Value:
     return sums.sliced(0, 1, count + 1) - sums.sliced(0, 0, count)
 
 
-def _whole(
+def _attention_of(
     call: Call, sizes: _Sizes, packed_arrays: Sequence[Value], bias: Value, sink: Value | None,
     mask: Mask,
-) -> Whole:  # fmt: skip
+) -> BlockedAttention:  # fmt: skip
     """Return the attention of a call, but for its dropout."""
     q, k, v = _apart(call, sizes, packed_arrays)
     kind = call.integer("bias_type")
@@ -170,7 +170,7 @@ def _whole(
         call.need(sink is not None and math.prod(sink.dims) == sizes.heads,
                   f"its softmax_offset is no {sizes.heads} numbers")  # fmt: skip
     used = sink.wide().shaped((sizes.heads,)) if sink is not None and softmax else None
-    return Whole(
+    return BlockedAttention(
         q, k, v, mask, call.number("scaling_factor"),
         _bias(call, sizes, bias) if kind else None, kind == _BEFORE_SCALE, used,
     )  # fmt: skip
@@ -186,7 +186,7 @@ def _bias(call: Call, sizes: _Sizes, bias: Value) -> Value:
     return bias.shaped(dims)
 
 
-def _with_dropout(call: Call, attention: Whole, state: Value) -> Whole:
+def _with_dropout(call: Call, attention: BlockedAttention, state: Value) -> BlockedAttention:
     """Return attention with the dropout that a state u32[…, 4], or a seed, says."""
     probability = call.number("dropout_probability", 0)
     call.need(0 <= probability < 1, f"its dropout_probability is {probability}")
@@ -197,7 +197,7 @@ def _with_dropout(call: Call, attention: Whole, state: Value) -> Whole:
         count >= 2 and state.kind in ("u32", "s32"), "its seed is to be two numbers of 32 bits"
     )
     seed = state.shaped((count,)).sliced(0, 0, 2)
-    return Whole(
+    return BlockedAttention(
         attention.q, attention.k, attention.v, attention.mask, attention.scale, attention.bias,
         attention.bias_is_scaled, attention.sink, seed, 1 - probability,
     )  # fmt: skip
@@ -220,7 +220,7 @@ def _forward(call: Call) -> Sequence[Value]:
     result, statistics, state, workspace = call.results
     sizes = _sizes(call)
     mask = _mask(call, sizes, lengths, starts)
-    attention = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), seed)
+    attention = _with_dropout(call, _attention_of(call, sizes, (q, k, v), bias, sink, mask), seed)
     is_whole = _holds_probabilities(call, sizes, *statistics)
     result_rows, numbers = forward_in_blocks(attention)
     if sizes.is_ragged:
@@ -235,7 +235,7 @@ def _forward(call: Call) -> Sequence[Value]:
     ]  # fmt: skip
 
 
-def whole_probabilities(call: Call, attention: Whole) -> Value:
+def whole_probabilities(call: Call, attention: BlockedAttention) -> Value:
     """Return the softmax [batch, heads, queries, keys] in the queries' type."""
     if attention.seed is not None:
         raise call.unsupported(
@@ -320,14 +320,14 @@ def _backward(call: Call) -> Sequence[Value]:
     call.need(len(call.results) == 5 + has_sink, f"it gives {5 + has_sink} arrays")
     sizes = _sizes(call)
     mask = _mask(call, sizes, lengths, starts)
-    attention = _with_dropout(call, _whole(call, sizes, (q, k, v), bias, sink, mask), state)
+    attention = _with_dropout(call, _attention_of(call, sizes, (q, k, v), bias, sink, mask), state)
     made_dims = (sizes.batch, sizes.queries, sizes.heads, sizes.value_size)
     for array in (result, gradient):
         call.need(math.prod(array.dims) == math.prod(made_dims), f"a result is no {made_dims}")
     is_whole = _holds_probabilities(call, sizes, saved.kind, saved.dims)
     if is_whole and attention.seed is not None:
         whole_probabilities(call, attention)
-    incoming = Given(
+    incoming = GradientInputs(
         gradient.shaped(made_dims),
         None if is_whole else result.shaped(made_dims),
         None if is_whole else _from_statistics(sizes, saved),

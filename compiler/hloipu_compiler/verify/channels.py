@@ -42,7 +42,7 @@ def _check_done(module: Module, place: Place, report: Report) -> None:
             at = attribute_span(module, start, key)
             report.add(
                 "E0321",
-                f"{done.name} has {_said(done, key)}, {start.name} has {_said(start, key)}",
+                f"{done.name} has {_stated(done, key)}, {start.name} has {_stated(start, key)}",
                 attribute_span(module, done, key),
                 expected=f"the same {key} on both",
                 notes=[Note(at, "the start")] if at else (),
@@ -53,7 +53,7 @@ def _value(instruction: Instruction, key: str) -> object:
     return instruction.attributes.get(key, False if key == "is_host_transfer" else None)
 
 
-def _said(instruction: Instruction, key: str) -> str:
+def _stated(instruction: Instruction, key: str) -> str:
     value = _value(instruction, key)
     return f"no {key}" if value is None else f"{key}={str(value).lower()}"
 

@@ -27,7 +27,7 @@ _KEY = "sharding"
 
 
 @lru_cache(maxsize=1024)
-def _read(text: str) -> Sharding | None:
+def _parsed(text: str) -> Sharding | None:
     try:
         return read_sharding(text)
     except TextFault:
@@ -37,7 +37,7 @@ def _read(text: str) -> Sharding | None:
 def check_sharding(module: Module, place: Place, report: Report) -> None:
     """Report a sharding that does not fit its instruction's shape or the header's partitions."""
     instruction = place.instruction
-    sharding = _read(_without_every_ipu(instruction))
+    sharding = _parsed(_without_every_ipu(instruction))
     if sharding is None:
         return
     partitions = module.attributes.integer("num_partitions", 1)
@@ -171,7 +171,7 @@ def _check_same(module: Module, related: list[Instruction], report: Report) -> N
         known = first.attributes.text(_KEY)
         if text == known:
             continue
-        known_sharding, sharding = _read(known), _read(text)
+        known_sharding, sharding = _parsed(known), _parsed(text)
         if (
             known_sharding is None
             or sharding is None

@@ -56,7 +56,7 @@ def link_loads(machine: Machine, flows: Iterable[Flow], ipus: int) -> LinkLoads:
     for flow in flows:
         if flow.size_bytes <= 0 or flow.source == flow.target:
             continue
-        path = _way(machine, flow.source, flow.target, ipus)
+        path = _route(machine, flow.source, flow.target, ipus)
         for segment in path.segments:
             load[segment] += flow.size_bytes
         hops, gateways = max(hops, path.hops), max(gateways, path.gateways)
@@ -155,7 +155,7 @@ def _price(machine: Machine, loads: LinkLoads) -> tuple[Charge, LinkCycles]:
     return charge, LinkCycles(hop_cycles + data, gateway_cycles)
 
 
-class _Way(NamedTuple):
+class _Route(NamedTuple):
     """Route of traffic from one IPU to another."""
 
     segments: tuple[Segment, ...]
@@ -165,9 +165,9 @@ class _Way(NamedTuple):
 
 
 @lru_cache(1 << 14)
-def _way(machine: Machine, source: int, target: int, ipus: int) -> _Way:
+def _route(machine: Machine, source: int, target: int, ipus: int) -> _Route:
     segments = tuple(route(machine, source, target, ipus))
-    return _Way(
+    return _Route(
         tuple(dict.fromkeys(segments)),
         sum(not segment.kind.startswith("gateway") for segment in segments),
         sum(segment.kind == "gateway out" for segment in segments),

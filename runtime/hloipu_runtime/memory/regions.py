@@ -210,7 +210,7 @@ class _Builder:
             c for c in step.channels if c.consumer == number and is_offloaded(self.program, c)
         ]
         if fetched:
-            items.insert(0, _taken(step, fetched))
+            items.insert(0, _channel_copies(step, fetched))
         if step.group > 1:
             items += _handed_on(self.program, step, (number,))
         turn = _joined(items)
@@ -236,7 +236,7 @@ class _Builder:
         items: list[Item] = []
         for place, inner in enumerate(step.stages[number].body.steps):
             if place in channels_by_step:
-                items.append(_taken(step, channels_by_step[place]))
+                items.append(_channel_copies(step, channels_by_step[place]))
             items += self.items(f"/{place}", inner, level)
         return _joined(items)
 
@@ -356,7 +356,7 @@ def _handed_on(program: Program, step: Pipeline, positions: Collection[int]) -> 
     return [_leaf("/handed-on", step, frozenset(c.source for c in channels), frozenset(filled))]
 
 
-def _taken(step: Pipeline, channels: Collection[Channel]) -> Item:
+def _channel_copies(step: Pipeline, channels: Collection[Channel]) -> Item:
     """Return the copies from the places of channels to where a position reads, as one point."""
     places = frozenset(v for c in channels for v in c.places)
     return _leaf("/taken", step, places, frozenset(c.destination for c in channels))

@@ -49,7 +49,7 @@ class HostTime(NamedTuple):
         return self.bytes_in - self.once_bytes_in, self.bytes_out - self.once_bytes_out
 
 
-class Kept(NamedTuple):
+class StayingPorts(NamedTuple):
     """Parameters and results of a plain program that would stay on the device between runs."""
 
     parameters: frozenset[int] = frozenset()
@@ -57,16 +57,16 @@ class Kept(NamedTuple):
     evidence: str = ""
 
 
-def kept_of(options: Mapping[str, Any]) -> Kept:
+def staying_ports(options: Mapping[str, Any]) -> StayingPorts:
     """Return what the options of a compiled program say of it, nothing where they do not."""
     record = options.get("kept_between_runs")
     if not isinstance(record, Mapping):
-        return Kept()
+        return StayingPorts()
     parameters, results = (
         frozenset(n for n in record.get(name, ()) if isinstance(n, int))
         for name in ("parameters", "results")
     )
-    return Kept(parameters, results, str(record.get("evidence", "")))
+    return StayingPorts(parameters, results, str(record.get("evidence", "")))
 
 
 def device_alone(costs: Costs, counts: BlockCounts) -> Spent:
@@ -112,7 +112,7 @@ def host_time(
             once_cycles=_transferred(costs, [("", v) for v in staying], to_device=True),
             once_bytes_in=_bytes(staying),
         )
-    numbers_staying = kept_of(options)
+    numbers_staying = staying_ports(options)
     if not (numbers_staying.parameters or numbers_staying.results):
         return host
     sides = (

@@ -223,5 +223,5 @@ def test_what_a_text_says_of_factors() -> None:
         "need_replication={j} permutation={k} blocked_propagation={i, k}, custom>"
     )
     assert rule is not None
-    kinds = (rule.passed_through, rule.whole, rule.reductions, rule.blocked)
+    kinds = (rule.passed_through, rule.replicated, rule.reductions, rule.blocked)
     assert list(map(sorted, kinds)) == [["i"], ["j", "k"], ["l"], ["i", "k"]]

@@ -11,7 +11,7 @@ from hloipu.sweeping.axes import (
     axis_of_text,
     checked_axes,
     combinations,
-    given_of,
+    options_at,
     points_of,
 )
 from hloipu_runtime.errors import HloipuError
@@ -90,7 +90,7 @@ def test_drawn_points_differ_and_come_again_by_their_seed() -> None:
 def test_points_change_the_options_that_all_share() -> None:
     base = {"set": (("chip.tiles_per_ipu", "8"), ("bytes_per_tile", "9")), "role": ["w=weight"]}
     point = {"set.tiles_per_ipu": "4", "role": "x=data", "stages": "2", "hoist": "default"}
-    assert given_of(base, {**point, "batch": "3"}) == {
+    assert options_at(base, {**point, "batch": "3"}) == {
         "set": (("bytes_per_tile", "9"), ("tiles_per_ipu", "4")),
         "role": (("w", "weight"), ("x", "data")),
         "stages": 2,

@@ -32,9 +32,9 @@ from hloipu_compiler.graphcore.encoding.core.values import (
     OUTSIDE,
     Context,
     Counter,
-    Made,
     Sunk,
     Token,
+    TupleValue,
     Value,
 )
 from hloipu_compiler.graphcore.encoding.summing import SummingWriter
@@ -87,7 +87,7 @@ class FlatWriter(SummingWriter):
         if op.kind == UPDATE:
             return self.update(op)
         if op.kind == LOOP:
-            inputs = [v for v in flat(Made(op.operands)) if isinstance(v, int)]
+            inputs = [v for v in flat(TupleValue(op.operands)) if isinstance(v, int)]
             return self.loop(op.placed(self.placed(inputs, op.context)))
         return super().called(op)
 
@@ -110,7 +110,7 @@ class FlatWriter(SummingWriter):
         result = self.computation(self.callee(op.instruction), op.operands, op.context)
         ops = self.made[before:]
         computes = bool(ops) if self.trains else any(x.opcode not in _PASSING for x in ops)
-        if computes or not isinstance(result, Made):
+        if computes or not isinstance(result, TupleValue):
             return result
         parts = list(result.parts)
         arrays = [
@@ -121,7 +121,7 @@ class FlatWriter(SummingWriter):
         for _, number in sorted(arrays)[:1]:
             first_array = self.settled(parts[number], op.instruction, op.context)
             parts[number] = self.anchored(op.name, first_array, op.context)
-        return Made(tuple(parts))
+        return TupleValue(tuple(parts))
 
     def update(self, op: Op) -> Value:
         """Write the update: it reads what was accumulated, and what no micro-batch changes."""
@@ -233,7 +233,7 @@ class FlatWriter(SummingWriter):
     ) -> Value:
         if isinstance(shape, TupleShape):
             parts = (self._parameters(infeed, part, queue, divisions) for part in shape.elements)
-            return Made(tuple(parts))
+            return TupleValue(tuple(parts))
         division = next(divisions)
         if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
             return Token()

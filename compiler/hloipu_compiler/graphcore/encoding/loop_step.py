@@ -51,7 +51,7 @@ class _LoopWriter(WindowWriter):
     ) -> None:
         super().__init__(module, micro_batches or 1)
         self.body = body
-        self.given = micro_batches
+        self.requested_count = micro_batches
         self.stated_count = 0
         """Micro-batches of an update as its own computation says."""
         self.fed_numbers = fed
@@ -106,7 +106,7 @@ class _LoopWriter(WindowWriter):
             raise NoStep(f"{instruction.name!r} is a second loop that accumulates")
         self.is_written = True
         windows = window_in(self.module, self.module.computation[callee])
-        self.micro_batches = self.given or windows
+        self.micro_batches = self.requested_count or windows
         self.iterations = updates_of(instruction.name, iterations, self.micro_batches)
         self.written_count = self.stated_count
         slots = []

@@ -12,7 +12,7 @@ from hloipu_compiler.graphcore.encoding.core.survey import (
     disagree,
     update_count,
 )
-from hloipu_compiler.graphcore.encoding.core.values import Made, Value
+from hloipu_compiler.graphcore.encoding.core.values import TupleValue, Value
 from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.graphcore.encoding.flat_writing import FlatWriter
 from hloipu_compiler.ir.graph import Computation, Module
@@ -38,7 +38,7 @@ class _PipelineWriter(FlatWriter):
                 initial[index] = self.number("micro_batches", shape, str(self.stated_count))
         self.inputs = list(initial)
         result = self.computation(self.callee(op.instruction), self.inputs, op.context)
-        if not isinstance(result, Made):
+        if not isinstance(result, TupleValue):
             raise PoplarError("E0543", f"pipeline {op.name!r} does not return a tuple")
         self.outputs = list(result.parts)
         if len(self.outputs) > len(self.inputs):
@@ -67,7 +67,7 @@ def pipeline_step(module: Module, survey: Survey, micro_batches: int | None) -> 
     iterations = pipeline.config.count("PIPELINE_REPEAT_COUNT", 1) or 1
     writer = _PipelineWriter(module, count, stages.count, iterations)
     if micro_batches is not None:
-        writer.written_count = _said_count(module, survey)
+        writer.written_count = _stated_count(module, survey)
     writer.stated_count = count // stages.parts
     writer.has_backward = bool(stages.backward)
     writer.returns = stages.returns
@@ -109,7 +109,7 @@ def pipeline_count(module: Module, survey: Survey) -> int:
     return count
 
 
-def _said_count(module: Module, survey: Survey) -> int:
+def _stated_count(module: Module, survey: Survey) -> int:
     """Return the micro-batches that a text speaks of; 0 where it does not, or not clearly."""
     try:
         return pipeline_count(module, survey)

@@ -23,10 +23,10 @@ def flat_step(
     and PoplarError E0540 to E0549.
     """
     with placing(module):
-        return _read(module, micro_batches, is_cut)
+        return _flat_step(module, micro_batches, is_cut)
 
 
-def _read(original: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
+def _flat_step(original: Module, micro_batches: int | None, is_cut: bool) -> FlatStep | None:
     module = expanded(original)
     surveyed = survey(module)
     if is_cut and not (

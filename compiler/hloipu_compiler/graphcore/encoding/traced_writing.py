@@ -21,7 +21,7 @@ from hloipu_compiler.graphcore.encoding.core.values import (
     Context,
     Counter,
     Lazy,
-    Made,
+    TupleValue,
     Value,
 )
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
@@ -140,7 +140,7 @@ class TracedWriter(Writer):
     def settled(self, value: Value, user: Instruction, context: Context) -> int:
         """Return the position of a value; a tuple made here depends on its parts."""
         position = super().settled(value, user, context)
-        if isinstance(value, Made):
+        if isinstance(value, TupleValue):
             self.noted(position, self.made[position].operands, context)
         return position
 

@@ -16,7 +16,7 @@ from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.scales import ONE
 from hloipu_compiler.graphcore.encoding.core.traces import UPDATE_PHASE, Trace
-from hloipu_compiler.graphcore.encoding.core.values import Context, Made, Value
+from hloipu_compiler.graphcore.encoding.core.values import Context, TupleValue, Value
 from hloipu_compiler.graphcore.encoding.flat_writing import FlatWriter
 from hloipu_compiler.graphcore.encoding.loops.windows import accumulated_shape, averaged, reduced
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -99,8 +99,8 @@ class WindowWriter(FlatWriter):
             return super().windowed(op)
         values = self.operands(op)
         if op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
-            running: list[Value] = [self._given_out(op, at) for at in values]
-            return running[0] if len(running) == 1 else Made(tuple(running))
+            running: list[Value] = [self._returned_sum(op, at) for at in values]
+            return running[0] if len(running) == 1 else TupleValue(tuple(running))
         half = len(values) // 2
         momentum = self.one_number(op.instruction, values[-1])
         sums, outputs = [], []
@@ -108,7 +108,7 @@ class WindowWriter(FlatWriter):
             total = self._with_momentum(op, old, self._total_of(op, value), momentum)
             sums.append(total)
             outputs.append(self._silent(op, total))
-        return Made((*sums, *outputs))
+        return TupleValue((*sums, *outputs))
 
     def placed(self, operands: Sequence[int], context: Context) -> Context:
         """Return the marks of an op: those of the update, of what reads a sum."""
@@ -126,7 +126,7 @@ class WindowWriter(FlatWriter):
         self.traces[position] = Trace(late=True)
         return position
 
-    def _given_out(self, op: Op, value: int) -> int:
+    def _returned_sum(self, op: Op, value: int) -> int:
         total = self._total_of(op, value)
         shape = self.array(total)
         if op.target == ACCUMULATE_REDUCE and shape is not None:

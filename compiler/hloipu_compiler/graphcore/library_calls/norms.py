@@ -27,7 +27,7 @@ class _Groups:
     def dims(self) -> tuple[int, int, int, int]:
         return (self.samples, self.groups, self.channels, self.places)
 
-    def taken(self, x: Value) -> Value:
+    def grouped_array(self, x: Value) -> Value:
         """Return an array in groups."""
         order = [0, self.feature, *(d for d in range(1, x.rank) if d != self.feature)]
         flat = x.wide().turned(order)
@@ -36,7 +36,7 @@ class _Groups:
         parts = (self.samples, self.channels, self.groups, self.places)
         return flat.shaped(parts).turned((0, 2, 1, 3))
 
-    def given(self, x: Value, like: Value) -> Value:
+    def ungrouped_array(self, x: Value, like: Value) -> Value:
         """Return an array in groups in its own shape and type."""
         order = [0, self.feature, *(d for d in range(1, like.rank) if d != self.feature)]
         if self.strided:
@@ -103,12 +103,12 @@ def _groups(call: Call, x: Value) -> _Groups:
 def _training(call: Call) -> Sequence[Value]:
     x, scale, offset = call.takes(3)
     groups = _groups(call, x)
-    grouped = groups.taken(x)
+    grouped = groups.grouped_array(x)
     mean, inverse = groups.statistics(grouped, call.number("epsilon"))
     normalised = (grouped - mean) * inverse * groups.of_channels(scale) + groups.of_channels(offset)
     kinds = [kind for kind, _ in call.results[1:]] or ["f32", "f32"]
     return [
-        groups.given(normalised, x), groups.listed(mean, kinds[0]),
+        groups.ungrouped_array(normalised, x), groups.listed(mean, kinds[0]),
         groups.listed(inverse, kinds[-1]),
     ]  # fmt: skip
 
@@ -117,16 +117,16 @@ def _training(call: Call) -> Sequence[Value]:
 def _inference(call: Call) -> Sequence[Value]:
     x, scale, offset, mean, inverse = call.takes(5)
     groups = _groups(call, x)
-    normalised = (groups.taken(x) - groups.of_groups(mean)) * groups.of_groups(inverse)
+    normalised = (groups.grouped_array(x) - groups.of_groups(mean)) * groups.of_groups(inverse)
     normalised = normalised * groups.of_channels(scale) + groups.of_channels(offset)
-    return [groups.given(normalised, x)]
+    return [groups.ungrouped_array(normalised, x)]
 
 
 @formula("GroupNormStatistics")
 def _statistics(call: Call) -> Sequence[Value]:
     x = call.operands[0] if call.operands else call.takes(1)[0]
     groups = _groups(call, x)
-    mean, inverse = groups.statistics(groups.taken(x), call.number("epsilon"))
+    mean, inverse = groups.statistics(groups.grouped_array(x), call.number("epsilon"))
     kinds = [kind for kind, _ in call.results] or ["f32"]
     return [groups.listed(mean, kinds[0]), groups.listed(inverse, kinds[-1])]
 
@@ -138,14 +138,14 @@ def _gradient(call: Call) -> Sequence[Value]:
     call.need(x.dims == gradient.dims, "its operands differ in shape")
     groups = _groups(call, x)
     inverse = groups.of_groups(inverse)
-    white = (groups.taken(x) - groups.of_groups(mean)) * inverse
-    grouped = groups.taken(gradient)
+    white = (groups.grouped_array(x) - groups.of_groups(mean)) * inverse
+    grouped = groups.grouped_array(gradient)
     scaled = grouped * groups.of_channels(scale)
     operand_gradient = inverse * (
         scaled - groups.mean(scaled) - white * groups.mean(scaled * white)
     )
     return [
-        groups.given(operand_gradient, x), groups.summed(grouped * white, scale),
+        groups.ungrouped_array(operand_gradient, x), groups.summed(grouped * white, scale),
         groups.summed(grouped, scale),
     ]  # fmt: skip
 

@@ -94,7 +94,7 @@ def config_of(instruction: Instruction) -> CallConfig | None:
     )
     try:
         return (
-            _read(instruction.name, attributes, instruction.backend_config)
+            _parsed_config(instruction.name, attributes, instruction.backend_config)
             if is_configured
             else None
         )
@@ -104,7 +104,7 @@ def config_of(instruction: Instruction) -> CallConfig | None:
 
 
 @lru_cache(maxsize=1024)
-def _read(name: str, attributes: str, config: str) -> CallConfig | None:
+def _parsed_config(name: str, attributes: str, config: str) -> CallConfig | None:
     words = read_frontend_attributes(attributes)
     parts = _call_config(name, config)
     kind = words.get("CALL_CONFIG_TYPE", parts.get("type", CALL))

@@ -64,7 +64,7 @@ def target_of(instruction: Instruction) -> str:
 
 def attributes_of(instruction: Instruction) -> Mapping[str, object]:
     """Return the attributes of a custom call; none where its configuration is no JSON object."""
-    return _read(instruction.backend_config)
+    return _parsed_config(instruction.backend_config)
 
 
 def integer_of(instruction: Instruction, *keys: str) -> int | None:
@@ -78,7 +78,7 @@ def integer_of(instruction: Instruction, *keys: str) -> int | None:
 
 
 @lru_cache(maxsize=1024)
-def _read(config: str) -> Mapping[str, object]:
+def _parsed_config(config: str) -> Mapping[str, object]:
     if not config:
         return {}
     try:

@@ -6,8 +6,8 @@ from hloipu_compiler.graphcore.encoding.core.call_config import CallConfig
 from hloipu_compiler.graphcore.encoding.core.values import (
     Context,
     Late,
-    Made,
     Token,
+    TupleValue,
     Value,
     Varying,
 )
@@ -57,14 +57,14 @@ class Op:
 
 def holds(value: Value, kind: type) -> bool:
     """Whether a value is of one kind, or has a part that is."""
-    if isinstance(value, Made):
+    if isinstance(value, TupleValue):
         return any(holds(part, kind) for part in value.parts)
     return isinstance(value, kind)
 
 
 def flat(value: Value) -> list[Value]:
     """Return the parts of a value that are no tuples made here."""
-    if isinstance(value, Made):
+    if isinstance(value, TupleValue):
         return [leaf for part in value.parts for leaf in flat(part)]
     return [value]
 
@@ -72,7 +72,7 @@ def flat(value: Value) -> list[Value]:
 def spread(shape: Shape, value: Value) -> Value:
     """Return a mark on every array of a shape."""
     if isinstance(shape, TupleShape):
-        return Made(tuple(spread(part, value) for part in shape.elements))
+        return TupleValue(tuple(spread(part, value) for part in shape.elements))
     if isinstance(shape, ArrayShape) and shape.element_type.name == "token":
         return Token()
     return value

@@ -84,7 +84,7 @@ def checked_stages(module: Module, survey: Survey) -> Stages:
     devices = _devices(ordered, unordered, branches)
     again = by_kind[RECOMPUTATION]
     devices += tuple(
-        _devices_said(backward[number], branches) or devices[number] for number in returns
+        _stated_devices(backward[number], branches) or devices[number] for number in returns
     )
     stages = Stages(ordered[0].computation, ordered, backward, again, devices, parts, returns)
     _check_values(stages)
@@ -185,9 +185,9 @@ def _devices(
     branches: Mapping[str, list[ConfiguredCall]],
 ) -> tuple[tuple[int, ...], ...]:
     """Return the devices of each stage: as the calls say, or one after the other."""
-    stated_devices = [_devices_said(stage, branches) for stage in forward]
+    stated_devices = [_stated_devices(stage, branches) for stage in forward]
     for stage in (*forward, *unordered):
-        own_devices = _devices_said(stage, branches)
+        own_devices = _stated_devices(stage, branches)
         number = stage.config.count("PIPELINE_STAGE_ID")
         is_whole = len(own_devices) <= 1 or stage.call.name in branches
         if not is_whole or (
@@ -219,7 +219,7 @@ def _devices(
     return tuple(stated_devices)
 
 
-def _devices_said(
+def _stated_devices(
     stage: ConfiguredCall, branches: Mapping[str, list[ConfiguredCall]]
 ) -> tuple[int, ...]:
     """Return the devices of a stage, or of its branches in their order."""

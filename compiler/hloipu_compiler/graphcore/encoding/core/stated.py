@@ -115,7 +115,7 @@ class Stated:
             words.append(f"on IPUs {device_map_text(self.device_map)}")
         if self.loop:
             words.append(f"{self.loop} updates a run")
-        words += [f"{key} {text}" for key, text in self._others().items() if text]
+        words += [f"{key} {text}" for key, text in self._update_words().items() if text]
         return [f"read from Graphcore's encoding: {'; '.join(words)}"]
 
     @property
@@ -126,7 +126,7 @@ class Stated:
         size_text = f" of {self.micro_batches} micro-batches each" if is_accumulating else ""
         return f"is taken apart: {self.loop} updates a run{size_text}"
 
-    def _others(self) -> Mapping[str, str]:
+    def _update_words(self) -> Mapping[str, str]:
         return {
             "recompute": self.recompute,
             "offload": self.offload,

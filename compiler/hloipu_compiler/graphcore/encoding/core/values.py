@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Instruction
 
 
-class Made(NamedTuple):
+class TupleValue(NamedTuple):
     """A tuple of which only the parts are there."""
 
     parts: tuple["Value", ...]
@@ -55,7 +55,7 @@ class Varying(NamedTuple):
     name: str
 
 
-Value = int | Made | Token | Counter | Lazy | Buffer | Sunk | Late | Varying
+Value = int | TupleValue | Token | Counter | Lazy | Buffer | Sunk | Late | Varying
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from hloipu_compiler.graphcore.encoding.core.values import (
     Context,
     Counter,
     Lazy,
-    Made,
     Sunk,
     Token,
+    TupleValue,
     Value,
 )
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -88,7 +88,7 @@ class Writer(Sheet):
     ) -> Value:
         """Write one instruction; return its value."""
         if instruction.opcode == "tuple":
-            return Made(operands)
+            return TupleValue(operands)
         if instruction.opcode == "get-tuple-element":
             return self.element(instruction, operands[0], instruction.attributes.integer("index"))
         if instruction.opcode == "infeed":
@@ -110,7 +110,7 @@ class Writer(Sheet):
     def special(self, op: Op) -> Value:
         """Write an op of Graphcore's that belongs to a step's structure."""
         if op.target in MOVES:
-            return op.operands[0] if len(op.operands) == 1 else Made(op.operands)
+            return op.operands[0] if len(op.operands) == 1 else TupleValue(op.operands)
         if op.target == CHECKED_INPUT:
             return op.operands[-1]
         if op.target in TELLING and op.operands and not _is_nothing(op.instruction.shape):
@@ -132,7 +132,7 @@ class Writer(Sheet):
         waiting: list[tuple[Value, Shape]] = [(value, instruction.shape)]
         while waiting:
             part, shape = waiting.pop()
-            if isinstance(part, Made):
+            if isinstance(part, TupleValue):
                 parts = shape.elements if isinstance(shape, TupleShape) else ()
                 fits = len(parts) == len(part.parts) and isinstance(shape, TupleShape)
                 waiting.extend(zip(part.parts, parts, strict=False))
@@ -220,7 +220,7 @@ class Writer(Sheet):
         shape = op.instruction.shape
         if not isinstance(shape, TupleShape):
             return self.replicated(op)
-        return Made(
+        return TupleValue(
             tuple(
                 self.replicated(Op(op.instruction._replace(shape=part), (v,), op.context, SHARE))
                 for v, part in zip(op.operands, shape.elements, strict=True)
@@ -229,7 +229,7 @@ class Writer(Sheet):
 
     def element(self, instruction: Instruction, value: Value, index: int) -> Value:
         """Return one part of a tuple."""
-        if isinstance(value, Made):
+        if isinstance(value, TupleValue):
             return value.parts[index]
         if not isinstance(value, int):
             raise _misplaced(instruction, value)
@@ -243,7 +243,7 @@ class Writer(Sheet):
         """Return the position of a value, made if it is not there yet."""
         if isinstance(value, int):
             return value
-        if isinstance(value, Made):
+        if isinstance(value, TupleValue):
             parts = [self.settled(part, user, context) for part in value.parts]
             shape = TupleShape(tuple(self.made[at].shape for at in parts))
             return self.add(f"{user.name}.parts", "tuple", shape, parts, context)
@@ -270,7 +270,7 @@ class Writer(Sheet):
         """Return the positions of the arrays that a value consists of; tokens do not count."""
         if isinstance(value, Token):
             return []
-        if isinstance(value, Made):
+        if isinstance(value, TupleValue):
             return [at for part in value.parts for at in self.leaves(part, user, context)]
         position = self.settled(value, user, context)
         shape = self.made[position].shape
@@ -303,7 +303,7 @@ def added_to(op: Op) -> Buffer:
 def nothing_of(instruction: Instruction) -> Value:
     """Return what an op gives that has no values; PoplarError E0545 for one that has some."""
     if _is_nothing(instruction.shape):
-        return Made(()) if isinstance(instruction.shape, TupleShape) else Token()
+        return TupleValue(()) if isinstance(instruction.shape, TupleShape) else Token()
     raise PoplarError(
         "E0545",
         f"{instruction.name!r} ({instruction.attributes.text('custom_call_target')}) is "

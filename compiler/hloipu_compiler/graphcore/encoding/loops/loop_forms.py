@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
-from hloipu_compiler.graphcore.encoding.core.values import Made, Value
+from hloipu_compiler.graphcore.encoding.core.values import TupleValue, Value
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import TupleShape
@@ -31,16 +31,16 @@ class LoopForm:
         if self.kind != TUPLE:
             return list(op.operands)
         state = op.operands[0]
-        if not isinstance(state, Made):
+        if not isinstance(state, TupleValue):
             at = writer.settled(state, op.instruction, op.context)
             shape = writer.made[at].shape
             count = len(shape.elements) if isinstance(shape, TupleShape) else 0
-            state = Made(tuple(writer.part(at, n) for n in range(count)))
+            state = TupleValue(tuple(writer.part(at, n) for n in range(count)))
         return list(state.parts)
 
     def arguments(self, values: Sequence[Value]) -> list[Value]:
         """Return what the body's parameters are."""
-        return [Made(tuple(values))] if self.kind == TUPLE else list(values)
+        return [TupleValue(tuple(values))] if self.kind == TUPLE else list(values)
 
     def parts(self, result: Value, inputs: Sequence[Value]) -> tuple[Value, ...]:
         """Return the carried values after an iteration; those not returned stay unchanged.
@@ -49,7 +49,7 @@ class LoopForm:
         """
         if self.kind == ONE:
             return (result,)
-        if isinstance(result, Made) and len(result.parts) <= len(inputs):
+        if isinstance(result, TupleValue) and len(result.parts) <= len(inputs):
             return (*result.parts, *inputs[len(result.parts) :])
         raise PoplarError(
             "E0549",
@@ -60,7 +60,7 @@ class LoopForm:
 
     def result(self, parts: Sequence[Value]) -> Value:
         """Return what the loop gives back."""
-        return parts[0] if self.kind == ONE else Made(tuple(parts))
+        return parts[0] if self.kind == ONE else TupleValue(tuple(parts))
 
 
 def loop_form(instruction: Instruction, body: Computation) -> LoopForm:

@@ -8,7 +8,7 @@ from hloipu_compiler.graphcore.encoding.core.values import (
     Context,
     Counter,
     Late,
-    Made,
+    TupleValue,
     Value,
     Varying,
 )
@@ -126,11 +126,11 @@ class UpdateBody(LoopBody):
         before = len(self.made)
         result = super().update(op)
         self.late.update(range(before, len(self.made)))
-        if not isinstance(result, Made):
+        if not isinstance(result, TupleValue):
             return result
-        return Made(tuple(self._own(v, op) for v in result.parts))
+        return TupleValue(tuple(self._settled_value(v, op) for v in result.parts))
 
-    def _own(self, value: Value, op: Op) -> Value:
+    def _settled_value(self, value: Value, op: Op) -> Value:
         if isinstance(value, int) and value not in self.late:
             value = self.add(f"{op.name}.kept", "copy", self.made[value].shape, (value,))
             self.late.add(value)

@@ -20,7 +20,13 @@ from hloipu_compiler.graphcore.encoding.core.custom_ops import (
 )
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
-from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Counter, Made, Value
+from hloipu_compiler.graphcore.encoding.core.values import (
+    OUTSIDE,
+    Context,
+    Counter,
+    TupleValue,
+    Value,
+)
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
 from hloipu_compiler.graphcore.encoding.loops.loop_body import COUNTS, LoopBody
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
@@ -74,7 +80,7 @@ class Window:
         index = self.body.add(f"{self.op.name}.turn", "remainder", COUNTS, (iteration, window))
         if self.op.target in (ACCUMULATE, ACCUMULATE_REDUCE):
             sums = [self._summed(at, index, count) for at in operands]
-            return sums[0] if len(sums) == 1 else Made(tuple(sums))
+            return sums[0] if len(sums) == 1 else TupleValue(tuple(sums))
         half = len(operands) // 2
         if len(operands) % 2 == 0:
             raise PoplarError(
@@ -87,14 +93,14 @@ class Window:
             self._with_momentum((operands[n], operands[half + n]), momentum, index, count)
             for n in range(half)
         ]
-        return Made((*(old for old, _ in pairs), *(out for _, out in pairs)))
+        return TupleValue((*(old for old, _ in pairs), *(out for _, out in pairs)))
 
     def _summed(self, value: int, index: int, count: int) -> int:
         body, name = self.body, self.op.name
         shape = accumulated_shape(body, self.op.instruction, value)
         extra = body.extra(shape, name)
         total = body.add(f"{name}.sum", "add", shape, (extra.start, value))
-        last = self._is(index, count - 1, shape)
+        last = self._is_iteration(index, count - 1, shape)
         nothing = body.zeros(shape, name)
         extra.next = body.add(f"{name}.kept", "select", shape, (last, nothing, total))
         if self.op.target == ACCUMULATE_REDUCE:
@@ -109,17 +115,17 @@ class Window:
         shape = accumulated_shape(body, self.op.instruction, old, value)
         factor = body.spread(f"{name}.factor", shape, momentum)
         less = body.add(f"{name}.less", "multiply", shape, (old, factor))
-        first = self._is(index, 0, shape)
+        first = self._is_iteration(index, 0, shape)
         start = body.add(f"{name}.start", "select", shape, (first, less, old))
         total = body.add(f"{name}.sum", "add", shape, (start, value))
-        last = self._is(index, count - 1, shape)
+        last = self._is_iteration(index, count - 1, shape)
         if self.op.target == MOMENTUM_REDUCE:
             mean = averaged(body, name, total, self.reducer)
             total = body.add(f"{name}.all", "select", shape, (last, mean, total))
         nothing = body.zeros(shape, name)
         return total, body.add(name, "select", shape, (last, total, nothing))
 
-    def _is(self, index: int, number: int, shape: ArrayShape) -> int:
+    def _is_iteration(self, index: int, number: int, shape: ArrayShape) -> int:
         """Write whether this is one iteration of a window, for every element of a shape."""
         body, name = self.body, self.op.name
         wanted = body.number(f"{name}.number", COUNTS, str(number))
