@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hloipu_runtime.program.parts_by_ipu import parts_by_ipu
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.side_by_side import parts_by_ipu
 from hloipu_runtime.program.steps import ComputeSet, Exchange, Step
 from hloipu_runtime.program.uses import used
 from tests.support.program_builder import ProgramBuilder, rows

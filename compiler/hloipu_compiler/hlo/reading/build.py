@@ -3,13 +3,13 @@
 Faults that a text may have several of are collected and raised together, in text order.
 """
 
+import re
 from collections.abc import Iterable
 
 from hloipu_compiler.errors import Fault, Note, ParseError
 from hloipu_compiler.hlo.attributes.attribute_values import read_value
 from hloipu_compiler.hlo.attributes.raw_checks import check_raw
 from hloipu_compiler.hlo.reading.build_computation import ComputationBuilder
-from hloipu_compiler.hlo.reading.call_order import check_call_order
 from hloipu_compiler.hlo.reading.line_lexer import PrintedComputation
 from hloipu_compiler.hlo.reading.statements import StatementReader
 from hloipu_compiler.hlo.syntax.lexer import Piece
@@ -266,7 +266,7 @@ def _all_names(text: SyntaxText) -> Iterable[str]:
 
 
 def read_header(
-    module: "ModuleBuilder", header: tuple[SyntaxAttribute, ...], entry: Computation | None
+    module: ModuleBuilder, header: tuple[SyntaxAttribute, ...], entry: Computation | None
 ) -> Attributes:
     """Read the header's attributes; unknown ones are kept as text."""
     values: dict[str, Value] = {}
@@ -292,7 +292,7 @@ def read_header(
 
 
 def _check_aliases(
-    module: "ModuleBuilder", where: Stretch, aliases: Value, entry: Computation
+    module: ModuleBuilder, where: Stretch, aliases: Value, entry: Computation
 ) -> None:
     """Report an alias of an output that does not exist, as XLA's parser does."""
     root = entry.instructions[entry.root].shape
@@ -301,3 +301,55 @@ def _check_aliases(
             index = ",".join(map(str, alias.output_index))
             module.report(where, "E0171", f"there is no output {{{index}}} in {root}")
             return
+
+
+def check_call_order(module: ModuleBuilder) -> None:
+    """Report references to computations that do not exist, and recursion.
+
+    A caller may stand before its callee: XLA's printer writes some call graphs that way, although
+    its parser refuses them.
+    """
+    computations = module.computations
+    order = {name: i for i, name in enumerate(computations)}
+    forward: list[str] = []
+    for i, computation in enumerate(computations.values()):
+        checked_ids: set[int] = set()
+        for instruction in computation.instructions:
+            attributes: Attributes = instruction.attributes
+            if not attributes.called or id(attributes) in checked_ids:
+                continue
+            checked_ids.add(id(attributes))
+            for name in attributes.called:
+                if name not in order:
+                    _report_missing(module, name, instruction.start, instruction.end)
+                elif order[name] >= i:
+                    forward.append(computation.name)
+    if forward and not module.faults:
+        _check_acyclic(module)
+
+
+def _report_missing(module: ModuleBuilder, name: str, start: int, end: int) -> None:
+    hint = module.reader.suggestions.hint(name, module.computations)
+    mention = re.compile(rf"[={{,]\s*%?({re.escape(name)})(?![\w.\-])", re.ASCII)
+    match = mention.search(module.source.text, start, end)
+    where = Stretch(match.start(1), match.end(1)) if match else Stretch(start, end)
+    module.report(
+        where, "E0169", f"there is no computation {name}",
+        expected="the name of a computation of this module", hint=hint,
+    )  # fmt: skip
+
+
+def _check_acyclic(module: ModuleBuilder) -> None:
+    """Report one computation of a cycle of calls."""
+    from hloipu_compiler.analysis.call_graph import call_cycle  # few texts call forward
+
+    called = {
+        name: list({c: None for op in computation.instructions for c in op.attributes.called})
+        for name, computation in module.computations.items()
+    }
+    cycle = call_cycle(called)
+    if cycle:
+        caller, callee = cycle[-2:]
+        start = module.computations[caller].start
+        message = f"computation {callee} calls itself, through {caller}"
+        module.report(Stretch(start, start + 1), "E0170", message)
