@@ -95,9 +95,12 @@ def binary(site: Site) -> Shape:
         result = with_type(left, wider_type(left.element_type, right.element_type))
         if right.dynamic is None:
             return result
-        return with_dynamic(result, _either(left, right))
+        flags = zip(dynamic_flags(left), dynamic_flags(right), strict=True)
+        return with_dynamic(result, [a or b for a, b in flags])
     if site.verifying:
-        return _merged_unbounded(site, left, right)
+        if not same_sizes(left, right):
+            raise _broadcast_fault(site, 1, right, left)
+        return _merge_equal_ranks(site, left, right)
     return _broadcast(site, left, right)
 
 
@@ -196,17 +199,6 @@ def _broadcast_fault(site: Site, number: int, operand: ArrayShape, other: ArrayS
         operand=number,
         hint=hint,
     )
-
-
-def _either(left: ArrayShape, right: ArrayShape) -> list[bool]:
-    pairs = zip(dynamic_flags(left), dynamic_flags(right), strict=True)
-    return [a or b for a, b in pairs]
-
-
-def _merged_unbounded(site: Site, left: ArrayShape, right: ArrayShape) -> ArrayShape:
-    if not same_sizes(left, right):
-        raise _broadcast_fault(site, 1, right, left)
-    return _merge_equal_ranks(site, left, right)
 
 
 def _broadcast(site: Site, left: ArrayShape, right: ArrayShape) -> ArrayShape:

@@ -18,32 +18,25 @@ def check_control(survey: Survey, report: Report) -> None:
         for name in control_predecessors(place.instruction):
             before = position.get(name)
             if before is None:
-                _report_unknown(module, place, name, report)
+                report.add(
+                    "E0311",
+                    f"{place.instruction.name} waits for {name}, which is not in "
+                    f"{place.computation.name}",
+                    attribute_span(module, place.instruction, _KEY),
+                    expected="names of instructions of the same computation",
+                )
             elif before >= place.position:
                 if scheduled and before != place.position:
-                    _report_late(module, place, name, report)
+                    report.add(
+                        "E0331",
+                        f"{place.instruction.name} is scheduled before {name}, which it waits for",
+                        attribute_span(module, place.instruction, _KEY),
+                        expected="predecessors that stand earlier, since is_scheduled=true",
+                    )
                 else:
                     late.setdefault(id(place.computation), []).append(place)
     for places in late.values():
         _check_acyclic(module, places, report)
-
-
-def _report_unknown(module: Module, place: Place, name: str, report: Report) -> None:
-    report.add(
-        "E0311",
-        f"{place.instruction.name} waits for {name}, which is not in {place.computation.name}",
-        attribute_span(module, place.instruction, _KEY),
-        expected="names of instructions of the same computation",
-    )
-
-
-def _report_late(module: Module, place: Place, name: str, report: Report) -> None:
-    report.add(
-        "E0331",
-        f"{place.instruction.name} is scheduled before {name}, which it waits for",
-        attribute_span(module, place.instruction, _KEY),
-        expected="predecessors that stand earlier, since is_scheduled=true",
-    )
 
 
 def _check_acyclic(module: Module, places: list[Place], report: Report) -> None:

@@ -1,6 +1,7 @@
 """`hloipu check` of steps in loops, cut or on replicas: their program against plain steps."""
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import NoReturn
 
@@ -112,10 +113,6 @@ def check_steps(
     say(f"agrees with {reference.name} on {options.target}, {options.mode}", err=True)
 
 
-def _tell_steps(done: int, count: int) -> None:
-    telling("steps", done, count)
-
-
 @dataclass(frozen=True)
 class _Checked:
     """A step, its program, and what it is compared with."""
@@ -143,7 +140,12 @@ class _Checked:
             begun, ours = values_of_program(program, arrays, elements, steps, running)
         with self.working(f"{name} computes the plain steps"):
             theirs = values_of_reference(
-                step, begun, elements, steps, self.reference, report_progress=_tell_steps
+                step,
+                begun,
+                elements,
+                steps,
+                self.reference,
+                report_progress=partial(telling, "steps"),
             )
         if isinstance(theirs, str):
             raise self._refused(step, begun, elements, theirs)

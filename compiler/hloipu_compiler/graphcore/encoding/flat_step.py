@@ -12,7 +12,7 @@ from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.reaching import reached_from
 from hloipu_compiler.graphcore.encoding.core.sheet import marked
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
-from hloipu_compiler.graphcore.encoding.core.traces import UPDATE_PHASE, Queue
+from hloipu_compiler.graphcore.encoding.core.traces import UPDATE_PHASE
 from hloipu_compiler.graphcore.encoding.core.values import Value
 from hloipu_compiler.graphcore.encoding.flat_writing import FlatWriter
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -99,7 +99,8 @@ class Ending:
             self.results += queue.positions
             if queue.name in feed_names:
                 queue.name += ".outfeed"
-            outfeeds.append((_spelled(queue), tuple(range(first, len(self.results)))))
+            name = f"{queue.name}:last" if queue.takes_last else queue.name
+            outfeeds.append((name, tuple(range(first, len(self.results)))))
         state_numbers = {numbers[s.parameter] for s in states}
         fed = {numbers[at] for feed in self.writer.feeds for at in feed.positions}
         constants = [n for n in range(self._arrays()) if n not in state_numbers | fed]
@@ -272,10 +273,6 @@ class Ending:
             module.name, (*reached, entry), len(reached), Attributes(header),
             module.stack_tables, module.source,
         )  # fmt: skip
-
-
-def _spelled(queue: Queue) -> str:
-    return f"{queue.name}:last" if queue.takes_last else queue.name
 
 
 def _are_alike(first: object, second: object) -> bool:

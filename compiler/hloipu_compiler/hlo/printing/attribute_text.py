@@ -11,7 +11,6 @@ from hloipu_compiler.ir.attribute_kinds import AttributeKind as K
 from hloipu_compiler.ir.attributes import (
     Alias,
     ConvolutionLabels,
-    Donor,
     PaddingDimension,
     ProgramShape,
     Raw,
@@ -74,7 +73,8 @@ def _tuple_text(
         kinds = key == "input_output_alias"
         return f"{{ {', '.join(_alias_text(alias, kinds) for alias in value)} }}"  # type: ignore[arg-type]
     if kind is K.DONORS:
-        return f"{{ {', '.join(map(_donor_text, value))} }}"  # type: ignore[arg-type]
+        donors = (f"({d.parameter}, {_list(d.parameter_index)})" for d in value)  # type: ignore
+        return f"{{ {', '.join(donors)} }}"
     if kind is K.INTEGER_LISTS:
         return _lists(value)  # type: ignore[arg-type]
     if kind is K.BOOLEANS:
@@ -110,10 +110,6 @@ def _alias_text(alias: Alias, with_kind: bool) -> str:
     kind = f", {alias.kind}" if with_kind else ""
     target = f"({alias.parameter}, {_list(alias.parameter_index)}{kind})"
     return f"{_list(alias.output_index)}: {target}"
-
-
-def _donor_text(donor: Donor) -> str:
-    return f"({donor.parameter}, {_list(donor.parameter_index)})"
 
 
 def window_text(window: Window) -> str:

@@ -34,7 +34,11 @@ def _conditional(site: Site) -> Action:
     dtypes = [np.dtype(leaf.element_type.storage or np.uint8) for leaf in leaves]
 
     def run(x: list[Array]) -> list[Array]:
-        index = np.where(x[0], 0, 1) if by_predicate else _clamped_index(x[0], len(regions))
+        if by_predicate:
+            index = np.where(x[0], 0, 1)
+        else:  # any number beyond the branches takes the last one
+            last = len(regions) - 1
+            index = np.where((x[0] < 0) | (x[0] > last), last, x[0])
         shape = np.broadcast_shapes(*(a.shape for a in x))
         index = np.broadcast_to(index, shape)
         results = [np.empty(shape, dtype) for dtype in dtypes]
@@ -49,10 +53,6 @@ def _conditional(site: Site) -> Action:
         return results
 
     return run
-
-
-def _clamped_index(index: Array, branches: int) -> Array:
-    return np.where((index < 0) | (index >= branches), branches - 1, index)
 
 
 def _while(site: Site) -> Action:
