@@ -1,6 +1,7 @@
 """Call graph of a module: callees-first order, call sites, cycles."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation, Module
@@ -70,6 +71,12 @@ def callees_first(module: Module, *, only_reachable: bool = False) -> tuple[Comp
             else:
                 done[name] = None
     return tuple(known[name] for name in done)
+
+
+def without_unreached(module: Module) -> Module:
+    """Return the module with the computations that its entry needs, each after its callees."""
+    computations = callees_first(module, only_reachable=True)
+    return replace(module, computations=computations, entry_position=len(computations) - 1)
 
 
 def call_cycle(below: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from hloipu_compiler.formulas import activations
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
-from hloipu_compiler.vendor.workspaces import workspaces
 
 _F8 = ("f8e4m3fn", "f8e5m2", "f8e4m3fnuz", "f8e5m2fnuz")
 _LARGEST = {"f8e4m3fn": 448.0, "f8e5m2": 57344.0, "f8e4m3fnuz": 240.0, "f8e5m2fnuz": 57344.0}
@@ -89,7 +88,7 @@ def _gemm(call: Call) -> Sequence[Value]:
     has_bias, name, _ = _epilogue(settings)
     call.need(not has_bias and not name, "a product of cuBLAS has no epilogue")
     product = _matrix(settings, a, b, optional[0] if beta else None, call.results[0][0])
-    return [product, *workspaces(call, 1)]
+    return [product, *call.workspaces(1)]
 
 
 def _matrix(settings: Call, a: Value, b: Value, c: Value | None, kind: str) -> Value:
@@ -123,7 +122,7 @@ def _lt(call: Call) -> Sequence[Value]:
     kind = call.results[0][0]
     c = optional.pop(0) if beta else None
     if not has_bias and not name:
-        return [_matrix(settings, a, b, c, kind), *workspaces(call, 1)]
+        return [_matrix(settings, a, b, c, kind), *call.workspaces(1)]
     wide = _SUMS.get(a.kind, a.kind)
     total = _summed(
         settings, product_of(settings, a, b, wide), c, settings.number("alpha_real"), beta
@@ -134,7 +133,7 @@ def _lt(call: Call) -> Sequence[Value]:
     if is_kept:
         call.need(len(call.results) > 1, "it keeps what goes into its activation, and does not say")
         results.append(total.converted(call.results[1][0]))
-    return [*results, *workspaces(call, len(results))]
+    return [*results, *call.workspaces(len(results))]
 
 
 def _with_bias(call: Call, x: Value, bias: Value) -> Value:
@@ -179,7 +178,7 @@ def _lt_f8(call: Call) -> Sequence[Value]:
         call.need(len(call.results) > 1, "it gives its largest value, and does not say")
         most = product.unary("abs").reduced("maximum", range(product.rank), 0)
         results.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
-    return [*results, *workspaces(call, len(results))]
+    return [*results, *call.workspaces(len(results))]
 
 
 def _scalar(call: Call, x: Value) -> Value:
@@ -208,4 +207,4 @@ def _triangular_solve(call: Call) -> Sequence[Value]:
         + [f"transpose_a={turned}"]
     )  # fmt: skip
     solution = call.text.add("triangular-solve", b.kind, b.dims, f"{a.name}, {b.name}", attributes)
-    return [solution, *workspaces(call, 1)]
+    return [solution, *call.workspaces(1)]

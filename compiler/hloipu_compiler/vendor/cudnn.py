@@ -18,7 +18,6 @@ from hloipu_compiler.vendor.convolution_forms import (
     gradient_of_filter,
     gradient_of_input,
 )
-from hloipu_compiler.vendor.workspaces import workspaces
 
 _NUMBERED = ("kNone", "kSigmoid", "kRelu", "kRelu6", "kReluX", "kTanh", "kBandPass", "kElu",
              "kLeakyRelu", "kGeluExact")  # fmt: skip
@@ -67,7 +66,7 @@ def _forward(call: Call) -> Sequence[Value]:
     kind, dims = _result(call)
     convolution = convolved(forward_of(call), x, kernel, _sums(call, x, kind), dims)
     factor = _settings(call).number("conv_result_scale", 1)
-    return [_scaled(convolution, factor, kind), *workspaces(call, 1)]
+    return [_scaled(convolution, factor, kind), *call.workspaces(1)]
 
 
 @formula("__cudnn$convForwardGraph")
@@ -99,7 +98,7 @@ def _gradient(
     kind, dims = _result(call)
     gradient = write(forward_of(call), lhs, rhs, kind, dims)
     factor = _settings(call).number("conv_result_scale", 1)
-    return [_scaled(gradient, factor, kind), *workspaces(call, 1)]
+    return [_scaled(gradient, factor, kind), *call.workspaces(1)]
 
 
 @formula("__cudnn$convBiasActivationForward")
@@ -122,7 +121,7 @@ def _fused(call: Call) -> Sequence[Value]:
     at = forward.labels.output.index("f")
     call.need(math.prod(bias.dims) == dims[at], f"its bias is no {dims[at]} numbers")
     total = total + bias.converted(wide).shaped((dims[at],)).spread(dims, (at,))
-    return [_activated(call, settings, total).converted(kind), *workspaces(call, 1)]
+    return [_activated(call, settings, total).converted(kind), *call.workspaces(1)]
 
 
 def _activated(call: Call, settings: Call, x: Value) -> Value:
@@ -170,7 +169,7 @@ def _norm(call: Call) -> Sequence[Value]:
         sums = [(dy * white).reduced("add", [0]), dy.reduced("add", [0])]
         results = [dx.converted(x.kind)]
         results += [a.shaped(scale.dims).converted(scale.kind) for a in sums]
-        return [*results, *workspaces(call, 3)]
+        return [*results, *call.workspaces(3)]
     average = mean(wide)
     centred = wide - average
     inverse = (mean(centred * centred) + settings.number("epsilon")).unary("rsqrt")
@@ -185,4 +184,4 @@ def _norm(call: Call) -> Sequence[Value]:
             for d in over:
                 column = column.sliced(d, 0, 1)
             results.append(column.shaped(dims).converted(to))
-    return [*results, *workspaces(call, len(results))]
+    return [*results, *call.workspaces(len(results))]

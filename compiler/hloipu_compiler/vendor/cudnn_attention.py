@@ -19,7 +19,6 @@ from hloipu_compiler.vendor.attention_blocks import (
 )
 from hloipu_compiler.vendor.attention_masks import Band, Mask
 from hloipu_compiler.vendor.attention_segments import Sequences
-from hloipu_compiler.vendor.workspaces import workspaces
 
 _MASKS = ("NO_MASK", "PADDING", "CAUSAL", "PADDING_CAUSAL", "ALIBI")
 _PLAIN = "write the attention out: jax.nn.dot_product_attention(…, implementation='xla')"
@@ -177,7 +176,7 @@ def _forward(call: Call) -> Sequence[Value]:
             )
             statistics = statistics.joined([zeros], 0)
         results.append(statistics.shaped(dims))
-    return [*results, *workspaces(call, len(results))]
+    return [*results, *call.workspaces(len(results))]
 
 
 @formula(*_BACKWARD)
@@ -212,4 +211,4 @@ def _backward(call: Call) -> Sequence[Value]:
     out = [array.turned((0, 2, 1, 3)) for array in grads]
     if gradients.bias is not None and len(call.results) > 4:
         out.append(gradients.bias.converted(call.results[3][0]))
-    return [*out, *workspaces(call, len(out))]
+    return [*out, *call.workspaces(len(out))]

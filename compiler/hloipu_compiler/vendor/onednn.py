@@ -12,7 +12,6 @@ from hloipu_compiler.formulas import activations
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Value
 from hloipu_compiler.vendor.convolution_forms import Forward, Labels, Window, convolved
-from hloipu_compiler.vendor.workspaces import workspaces
 
 _FUNCTIONS: Mapping[str, Callable[[Value], Value]] = {
     "RELU": activations.relu,
@@ -102,7 +101,7 @@ def _matmul(call: Call) -> Sequence[Value]:
     wide = _WIDE.get(kind, kind) if _steps(settings)[0] else kind
     product = a.dotted(b, ((over[0],), (over[1],)), (batch, batch), wide)
     product = _fused(call, settings, product, fused_operands, product.rank - 1)
-    return [product.converted(kind), *workspaces(call, 1)]
+    return [product.converted(kind), *call.workspaces(1)]
 
 
 @formula("__onednn$softmax")
@@ -159,7 +158,7 @@ def _convolution(call: Call) -> Sequence[Value]:
     forward = Forward(call, labels, Window(size, stride, low, high, dilation), groups)
     convolution = convolved(forward, x, kernel, wide, dims)
     convolution = _fused(call, settings, convolution, fused_operands, labels.output.index("f"))
-    return [convolution.converted(kind), *workspaces(call, 1)]
+    return [convolution.converted(kind), *call.workspaces(1)]
 
 
 def _labels(settings: Call, rank: int) -> tuple[Labels, int]:

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.loop import Loop, Step
 from hloipu_compiler.formulas.text import Value, shape_text
-from hloipu_compiler.vendor.workspaces import workspaces
 
 
 def largest_of(call: Call, x: Value, k: int, *, is_largest: bool = True) -> list[Value]:
@@ -62,7 +61,7 @@ def _mhlo_top_k(call: Call) -> Sequence[Value]:
 def _gpu_top_k(call: Call) -> Sequence[Value]:
     (x,) = call.takes(1)
     call.need(bool(call.results) and bool(call.results[0][1]), "it gives values and indices")
-    return [*largest_of(call, x, call.results[0][1][-1]), *workspaces(call, 2)]
+    return [*largest_of(call, x, call.results[0][1][-1]), *call.workspaces(2)]
 
 
 @formula("mhlo.erf")
@@ -99,7 +98,7 @@ def _radix_sort(call: Call) -> Sequence[Value]:
     text.callees[name] = "\n".join(lines)
     attributes = f"dimensions={{{keys.rank - 1}}}, is_stable=true, to_apply={name}"
     if len(operands) == 1:
-        return [text.add("sort", keys.kind, keys.dims, keys.name, attributes), *workspaces(call, 1)]
+        return [text.add("sort", keys.kind, keys.dims, keys.name, attributes), *call.workspaces(1)]
     result = f"v{len(text.lines)}"
     shapes = ", ".join(shape_text(operand.kind, operand.dims) for operand in operands)
     text.lines.append(
@@ -109,7 +108,7 @@ def _radix_sort(call: Call) -> Sequence[Value]:
         text.add("get-tuple-element", operand.kind, operand.dims, result, f"index={n}")
         for n, operand in enumerate(operands)
     ]
-    return [*columns, *workspaces(call, 2)]
+    return [*columns, *call.workspaces(2)]
 
 
 class _Swap(Step):

@@ -8,8 +8,8 @@ itself, then what queues take, then counters. Aliases in the header say which re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hloipu_compiler.analysis.call_graph import without_unreached
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
-from hloipu_compiler.graphcore.encoding.core.reaching import reached_from
 from hloipu_compiler.graphcore.encoding.core.sheet import marked
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
 from hloipu_compiler.graphcore.encoding.core.traces import UPDATE_PHASE
@@ -259,7 +259,7 @@ class Ending:
                 )
         entry = Computation(module.entry.name, tuple(instructions), len(instructions) - 1)
         callees = [c for c in module.computations if c.name != module.entry.name]
-        reached = reached_from(entry, [*callees, *self.writer.loops.computations])
+        callees += self.writer.loops.computations
         frontend_attributes = read_frontend_attributes(
             str(module.attributes.get("frontend_attributes", ""))
         )
@@ -269,9 +269,11 @@ class Ending:
         words = stated.attributes() | frontend_attributes
         if words:
             header["frontend_attributes"] = frontend_attributes_text(words)
-        return Module(
-            module.name, (*reached, entry), len(reached), Attributes(header),
-            module.stack_tables, module.source,
+        return without_unreached(
+            Module(
+                module.name, (*callees, entry), len(callees), Attributes(header),
+                module.stack_tables, module.source,
+            )
         )  # fmt: skip
 
 

@@ -6,9 +6,9 @@ everything else that knows plain HLO.
 
 from dataclasses import replace
 
+from hloipu_compiler.analysis.call_graph import without_unreached
 from hloipu_compiler.graphcore.encoding.core.errors import placing
 from hloipu_compiler.graphcore.encoding.core.pipeline_checks import checked_stages
-from hloipu_compiler.graphcore.encoding.core.reaching import reached_from
 from hloipu_compiler.graphcore.encoding.core.survey import Survey, survey, update_count
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE
 from hloipu_compiler.graphcore.encoding.loops.loop_body import DirectBody
@@ -68,16 +68,19 @@ def written_out(module: Module, surveyed: Survey, micro_batches: int | None) -> 
 def with_entry(module: Module, loops: Loops, entry: Computation) -> Module:
     """Return a module with another entry, and what that reaches."""
     callees = [c for c in module.computations if c.name != module.entry.name]
-    reached = reached_from(entry, [*callees, *loops.computations])
+    callees += loops.computations
     frontend_attributes = read_frontend_attributes(
         str(module.attributes.get("frontend_attributes", ""))
     )
     header = dict(module.attributes)
     if frontend_attributes:
         header["frontend_attributes"] = frontend_attributes_text(frontend_attributes)
-    return replace(
-        module,
-        computations=(*reached, entry),
-        entry_position=len(reached),
-        attributes=Attributes(header),
+    attributes = Attributes(header)
+    return without_unreached(
+        replace(
+            module,
+            computations=(*callees, entry),
+            entry_position=len(callees),
+            attributes=attributes,
+        )
     )
