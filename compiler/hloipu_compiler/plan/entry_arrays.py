@@ -6,7 +6,7 @@ from collections import Counter
 from hloipu_compiler.hlo.attributes.metadata import read_metadata
 from hloipu_compiler.ir.attributes import Alias, Donor
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.plan.aliased_state import AliasPair
 from hloipu_compiler.plan.wrapping import EntryArray
@@ -40,9 +40,9 @@ def _arrays_of(module: Module) -> list[EntryArray]:
         path, group = _path_of(instruction)
         if paths[path] > 1:
             path, group = instruction.name, ""
-        leaves = _leaves(instruction.shape)
-        for index, shape in leaves:
-            name = path if len(leaves) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
+        indexed = _leaves(instruction.shape)
+        for index, shape in indexed:
+            name = path if len(indexed) == 1 else f"{path}{''.join(f'[{i}]' for i in index)}"
             arrays.append(_array(len(arrays), shape, name, group))
     counts = Counter(array.name for array in arrays)
     if not any(array.group for array in arrays):
@@ -65,8 +65,8 @@ def _grouped_by_name(arrays: list[EntryArray]) -> list[EntryArray]:
 def result_arrays(module: Module) -> list[EntryArray]:
     """Return the arrays of the result; tokens count, as a result of no shape that matches."""
     entry = module.entry
-    leaves = all_leaves(entry.instructions[entry.root].shape)
-    return [_array(number, shape) for number, (_, shape) in enumerate(leaves)]
+    results = all_leaves(entry.instructions[entry.root].shape)
+    return [_array(number, shape) for number, (_, shape) in enumerate(results)]
 
 
 def parameter_places(module: Module) -> list[Index]:
@@ -88,8 +88,8 @@ def aliased(module: Module) -> list[AliasPair]:
     for parameter, position in enumerate(entry.parameters):
         for index, _ in _leaves(entry.instructions[position].shape):
             parameters[parameter, index] = len(parameters)
-    leaves = all_leaves(entry.instructions[entry.root].shape)
-    results = {index: number for number, (index, _) in enumerate(leaves)}
+    result_leaves = all_leaves(entry.instructions[entry.root].shape)
+    results = {index: number for number, (index, _) in enumerate(result_leaves)}
     old, new = parameter_arrays(module), result_arrays(module)
     pairs: dict[int, AliasPair] = {}
     aliases = module.attributes.get("input_output_alias", ())
@@ -116,18 +116,10 @@ def donated_alone(module: Module) -> frozenset[int]:
 
 def all_leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:
     """Return the arrays and tokens of a shape with their indices, tuples walked in order."""
-    arrays: list[tuple[Index, ArrayShape]] = []
-    stack: list[tuple[Index, Shape]] = [((), shape)]
-    while stack:
-        index, part_shape = stack.pop()
-        if isinstance(part_shape, TupleShape):
-            parts = [((*index, n), part) for n, part in enumerate(part_shape.elements)]
-            stack.extend(reversed(parts))
-        else:
-            arrays.append(
-                (index, part_shape if isinstance(part_shape, ArrayShape) else part_shape.contents)
-            )
-    return arrays
+    return [
+        (index, leaf if isinstance(leaf, ArrayShape) else leaf.contents)
+        for index, leaf in leaves(shape)
+    ]
 
 
 def _leaves(shape: Shape) -> list[tuple[Index, ArrayShape]]:

@@ -7,6 +7,7 @@ from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
+from hloipu_compiler.passes.framework.names import Names
 from hloipu_runtime.element_types import Kind
 
 INTERFACE_ATTRIBUTES = frozenset(
@@ -59,7 +60,7 @@ class Draft:
         self.made: list[Instruction] = []
         self.place: dict[int, int] = {}
         """Position in the old computation -> position in the new one."""
-        self._names = {instruction.name for instruction in old.instructions}
+        self._names = Names(instruction.name for instruction in old.instructions)
 
     def copy(self, position: int, **changes: object) -> int:
         """Copy an old instruction, its operands moved along."""
@@ -83,7 +84,7 @@ class Draft:
         """Append a new instruction on new positions."""
         self.made.append(
             Instruction(
-                self._fresh(stem), opcode, shape, tuple(operands),
+                self._names.fresh(stem), opcode, shape, tuple(operands),
                 attributes or Attributes({}), literal=literal, parameter_number=parameter_number,
             )
         )  # fmt: skip
@@ -95,7 +96,9 @@ class Draft:
         if "control-predecessors" in attributes:
             attributes = without(attributes, {"control-predecessors"})
         adopted = instruction._replace(
-            name=self._fresh(instruction.name), operands=tuple(operands), attributes=attributes
+            name=self._names.fresh(instruction.name),
+            operands=tuple(operands),
+            attributes=attributes,
         )
         self.made.append(adopted)
         return len(self.made) - 1
@@ -120,14 +123,6 @@ class Draft:
         """Return the new computation; the root is the old one's unless another place is given."""
         place = self.place[self.old.root] if root is None else root
         return Computation(self.old.name, tuple(self.made), place, self.old.execution_thread)
-
-    def _fresh(self, stem: str) -> str:
-        name, number = stem, 0
-        while name in self._names:
-            number += 1
-            name = f"{stem}.{number}"
-        self._names.add(name)
-        return name
 
 
 class NotReducibleError(Exception):

@@ -9,7 +9,14 @@ from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, compatible, leaves
+from hloipu_compiler.ir.shapes import (
+    ArrayShape,
+    BufferShape,
+    Shape,
+    TupleShape,
+    compatible,
+    leaves_of,
+)
 from hloipu_compiler.reduce.rewriting import Draft, NotReducibleError, without_interface
 from hloipu_runtime.element_types import ElementType
 
@@ -38,10 +45,7 @@ def types_of(module: Module) -> list[ElementType]:
 
 def _leaves(module: Module) -> list[ArrayShape]:
     return [
-        leaf.contents if isinstance(leaf, BufferShape) else leaf
-        for c in module.computations
-        for op in c.instructions
-        for _, leaf in leaves(op.shape)
+        leaf for c in module.computations for op in c.instructions for leaf in leaves_of(op.shape)
     ]
 
 
