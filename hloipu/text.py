@@ -84,7 +84,7 @@ def _begun(stream: IO[bytes]) -> IO[bytes]:
         # Without waiting, None: who writes has not written yet; nothing: there is nobody.
         while (head := stream.raw.read(_LOOKED_AT)) == b"":  # type: ignore[attr-defined]
             if monotonic() > deadline:
-                raise OSError("nobody writes to this pipe")
+                raise OSError("this pipe has no writer")
             sleep(_TICK_SECONDS)
     os.set_blocking(stream.fileno(), True)
     return cast(IO[bytes], _Begun(head, stream)) if head else stream

@@ -66,7 +66,7 @@ class Trials:
             if self._is_first:
                 raise UsageError(
                     "E3115",
-                    "the test of the module as it is did not end in time",
+                    "the test of the original module timed out",
                     hint="give it more: --time-limit for all tests, --timeout for each",
                 ) from None
             self.too_late += not self.is_over()

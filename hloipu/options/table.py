@@ -365,7 +365,7 @@ class Options:
         About(
             Pairs("TARGET", Integer(0, _MOST_COUNT)),
             ("estimate",),
-            "Cycles of a call of a custom call's target that nobody describes; repeatable.",
+            "Cycles of a call of an opaque custom-call target; repeatable.",
         ),
     ] = ()
     available_memory_proportion: Annotated[

@@ -187,7 +187,7 @@ def rewrite_of(module: SweptModule, point: Mapping[str, str]) -> str:
     if batch != DEFAULT and not module.batch:
         raise UsageError(
             "E1011",
-            f"{module.name} has no dimension that can be told to be a batch",
+            f"{module.name} has no dimension that is recognised as the batch",
             hint="lower the model with each batch, and sweep over the files",
         )
     unchanged = {BATCH: str(module.batch), DTYPE: AS_WRITTEN}

@@ -86,7 +86,7 @@ class Store:
             raise UsageError(
                 "E3191",
                 f"there is a file {str(path)!r}",
-                hint="--resume goes on with the study in it; or name another file",
+                hint="--resume continues the study in it; or name another file",
             )
         # Made in memory and put there whole: no killed sweep leaves half a file.
         with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
@@ -299,14 +299,14 @@ def _unwritten(path: Path, error: sqlite3.Error) -> UsageError:
     return UsageError(
         "E3004",
         f"cannot write {str(path)!r}: {error}",
-        hint="what arrived is kept: make room, and go on with --resume",
+        hint="results so far are kept: make room, and continue with --resume",
     )
 
 
 def _damaged(path: Path, reason: str) -> ArtefactError:
     return ArtefactError(
         "E4060",
-        f"it is no study of a sweep, or a damaged one: {reason}",
+        f"it is not the study of a sweep, or is damaged: {reason}",
         name=repr(str(path)),
         hint="hloipu sweep FILE --over … -o FILE.db writes one",
     )

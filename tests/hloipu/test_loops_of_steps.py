@@ -189,7 +189,7 @@ def test_a_loop_that_carries_more_than_parameters_stays_and_it_is_said_why() -> 
     assert found is not None
     assert found.stated.lines() == [
         "the loop that reads queues stays a loop around whole steps, for value 4, 'nothing', "
-        "goes from one update to the next, and is no parameter of the module by itself"
+        "goes from one update to the next, and is not a parameter of its own"
     ]
     with pytest.raises(HloipuError) as refused:
         hloipu.compile(SUMMING, target="tiny", micro_batches=2)

@@ -227,7 +227,7 @@ def memory_told(name: str) -> Iterator[None]:
             limit="memory",
             allowed=0,
             found=0,
-            hint="lower --limit live_bytes=N to be told before, or use a machine with more memory",
+            hint="lower --limit live_bytes=N to be refused first, or use a larger machine",
         ) from error
 
 

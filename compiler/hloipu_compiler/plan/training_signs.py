@@ -62,7 +62,7 @@ def sign_of_training(
     for a, b in pairs:
         ends = old_places[a.number], places[b.number]
         if keeps_parts(module, *ends) and not is_written(module, *ends):
-            return f"result {b.number} is parameter {a} with parts of it computed anew"
+            return f"result {b.number} is parameter {a} with parts of it recomputed"
     wanted = Counter(array.kind for array in weights)
     learned = sum((wanted & Counter(array.kind for array in new)).values())
     # What trains has data beside its state.

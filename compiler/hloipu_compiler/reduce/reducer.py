@@ -59,7 +59,7 @@ def reduce_module(
     if not search.test(search.text):
         raise UsageError(
             "E3115",
-            "the test does not hold for the module as it is",
+            "the test does not hold for the original module",
             hint="the test must hold for modules that show the fault, also for the first",
         )
     improved(search.module, search.text)

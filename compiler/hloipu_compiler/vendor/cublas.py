@@ -131,7 +131,9 @@ def _lt(call: Call) -> Sequence[Value]:
         total = _with_bias(call, total, optional[0])
     results = [_activated(name, total).converted(kind)]
     if is_kept:
-        call.need(len(call.results) > 1, "it keeps what goes into its activation, and does not say")
+        call.need(
+            len(call.results) > 1, "it keeps its pre-activation, and declares no result for it"
+        )
         results.append(total.converted(call.results[1][0]))
     return [*results, *call.workspaces(len(results))]
 

@@ -236,7 +236,7 @@ def _misspelt_attribute(instruction: Instruction) -> str:
     for key in instruction.attributes:
         hint = "" if key in INSTRUCTION_KINDS else Suggestions().hint(key, known, "=")
         if hint:
-            return f"nobody reads {key}=; {hint}"
+            return f"{key}= is not read; {hint}"
     return ""
 
 

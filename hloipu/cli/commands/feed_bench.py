@@ -86,8 +86,8 @@ def require_element(element: Any, path: str) -> None:
     size_bytes = sum(np.asarray(leaf).nbytes for leaf in flatten(element)[0])
     if size_bytes > FREELY_UNPACKED_BYTES:
         raise unreadable(
-            path, f"an element of it has {size_bytes:,} bytes, of which copies are made; "
-            "--batch takes fewer rows, --executable says what takes so many",
+            path, f"an element of it has {size_bytes:,} bytes, and copies are made of it; "
+            "--batch takes fewer rows, --executable shows that a program takes as many",
         )  # fmt: skip
 
 

@@ -273,7 +273,7 @@ def _stopped_by_interrupts(session: SessionOptions | None = None) -> Iterator[No
         raise RunInterruptedError(
             "E5029",
             "interrupted while the program ran: no results were written",
-            hint=f"--resume goes on from the last checkpoint in {place!r}, if one is there"
+            hint=f"--resume continues from the last checkpoint in {place!r}, if one is there"
             if place
             else "",
         ) from None

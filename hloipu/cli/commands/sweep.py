@@ -115,6 +115,6 @@ def command(
         if Path(output).is_file():
             with Store.opened(Path(output)) as store:
                 planned, done, _ = store.count()
-            say(f"{done} of {planned} rows are in {output}; --resume goes on", err=True)
+            say(f"{done} of {planned} rows are in {output}; --resume continues", err=True)
         raise
     say(json.dumps(study_record(rows)) if as_json else study_text(rows))

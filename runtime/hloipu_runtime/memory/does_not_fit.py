@@ -9,7 +9,7 @@ from hloipu_runtime.report.finding import CODE_CURE
 
 _SHOWN = 3
 _EXCHANGES = Category.EXCHANGE_CODE.value
-_GO_ON = "--over-memory=allow goes on"
+_GO_ON = "--over-memory=allow continues"
 
 
 class DoesNotFit(HloipuError):

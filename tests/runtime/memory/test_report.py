@@ -212,7 +212,7 @@ def test_remote_memory_that_does_not_fit_is_told_of_the_ipu_with_most() -> None:
     error = told(full, "do this", "or that")
     assert error.code == "E1003"
     assert "IPU 1 need 1,001 bytes of 1,000 (state 700, weights 301)" in error.message
-    assert error.hint == "do this; or that; --over-memory=allow goes on"
+    assert error.hint == "do this; or that; --over-memory=allow continues"
     assert "--offload off" in (told(full).hint or "")
     enough = replace(full, remote_available_bytes=1001)
     assert told(enough).code == "E1002"  # what is left of the reasons

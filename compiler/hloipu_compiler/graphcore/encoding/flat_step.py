@@ -181,7 +181,7 @@ class Ending:
         return PoplarError(
             "E0549",
             f"value {number}, {self.made[position].name!r}, goes from one update to the next, and "
-            "is no parameter of the module by itself",
+            "is not a parameter of its own",
             hint="make what the loop begins with a parameter, and return what it ends with",
             op=self.made[position],
         )

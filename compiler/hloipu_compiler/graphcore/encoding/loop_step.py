@@ -1,6 +1,6 @@
 """Writes a loop that accumulates micro-batches, or takes batches of a queue, as one plain step.
 
-What cannot be a step (values that go on and are no parameters, updates that do something with a
+What cannot be a step (carried values that are no parameters, updates that do something with a
 gradient of zero) stays a loop, written out in HLO's own: it runs all the same, on one IPU.
 """
 
@@ -101,7 +101,7 @@ class _LoopWriter(WindowWriter):
     def _begin(
         self, instruction: Instruction, callee: str, positions: Sequence[int], iterations: int
     ) -> tuple[int, ...]:
-        """Return the values that go on, where the body reads them."""
+        """Return the carried values where the body reads them."""
         if self.is_written:
             raise NoStep(f"{instruction.name!r} is a second loop that accumulates")
         self.is_written = True

@@ -68,7 +68,7 @@ def read_constant(cursor: Cursor, variable: Variable, supplied: Array | None) ->
 def _values(cursor: Cursor, text: str, variable: Variable, start: Token) -> Array:
     words = text.split()
     if len(words) > MOST_SHOWN:
-        cursor.fail("so many elements are given as bytes", start)
+        cursor.fail(f"more than {MOST_SHOWN} elements are given as bytes", start)
     array = np.empty(len(words), storage_dtype(variable.element_type))
     for place, word in enumerate(words):
         try:

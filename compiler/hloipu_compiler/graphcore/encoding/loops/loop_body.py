@@ -62,7 +62,7 @@ class LoopBody(Writer):
         self.in_update = False
 
     def begin(self, shapes: Sequence[Shape]) -> list[int]:
-        """Write the loop's state; return the values that go on."""
+        """Write the loop's state; return the carried values."""
         self.is_loop = True
         self.state = self.parameter("state", TupleShape((COUNTS, *shapes)))
         self.iteration = self.part(self.state, 0)
@@ -86,7 +86,7 @@ class LoopBody(Writer):
         return carried
 
     def ended(self, name: str, results: Sequence[int]) -> Computation:
-        """Return the body: it counts one iteration and returns the values that go on."""
+        """Return the body: it counts one iteration and returns the carried values."""
         increment = self.number("one", COUNTS, "1")
         after = self.add("turn.next", "add", COUNTS, (self.iteration, increment))
         shape = TupleShape(tuple(self.made[at].shape for at in (after, *results)))

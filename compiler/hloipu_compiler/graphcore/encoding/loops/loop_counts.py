@@ -28,9 +28,8 @@ def while_count(module: Module, computation: Computation, instruction: Instructi
     if iterations is None:
         raise PoplarError(
             "E0546",
-            f"micro-batches are accumulated in the loop {instruction.name!r}, and nobody can tell "
-            "how "
-            "often it runs",
+            f"micro-batches are accumulated in the loop {instruction.name!r}, whose trip count is "
+            "not known",
             hint="count its iterations by a constant",
             op=instruction,
         )

@@ -23,11 +23,11 @@ class LoopForm:
     kind: str
 
     def opened(self, writer: Writer, op: Op) -> list[int]:
-        """Return the positions of the values that go on, before the first iteration."""
+        """Return the positions of the carried values, before the first iteration."""
         return [writer.settled(v, op.instruction, op.context) for v in self.values(writer, op)]
 
     def values(self, writer: Writer, op: Op) -> list[Value]:
-        """Return the values that go on, before the first iteration."""
+        """Return the carried values, before the first iteration."""
         if self.kind != TUPLE:
             return list(op.operands)
         state = op.operands[0]
@@ -53,8 +53,7 @@ class LoopForm:
             return (*result.parts, *inputs[len(result.parts) :])
         raise PoplarError(
             "E0549",
-            f"what {self.name!r} runs does not return a tuple of the {len(inputs)} values that go "
-            "on",
+            f"what {self.name!r} runs does not return a tuple of the {len(inputs)} carried values",
             hint="return as many values as there are parameters, as a tuple",
         )
 

@@ -90,7 +90,7 @@ class Loops:
     def counted(self, writer: Writer, op: Op) -> Value:
         """Write a `while` in which something is accumulated.
 
-        Raises PoplarError E0546 where nobody can tell how often it runs.
+        Raises PoplarError E0546 where its trip count is not known.
         """
         iterations = while_count(self.module, writer.current, op.instruction)
         form = loop_form(
@@ -266,7 +266,7 @@ def _device(writer: Writer, op: Op) -> Context:
 
 
 def _iteration(writer: Writer, loop: Repeated, values: Sequence[Value]) -> tuple[Value, ...]:
-    """Write what one iteration does with the values that go on; return those after it."""
+    """Write what one iteration does with the carried values; return those after it."""
     result = writer.computation(loop.form.body, loop.form.arguments(values), loop.inside)
     return loop.form.parts(result, values)
 
@@ -277,8 +277,8 @@ def _check_shapes(name: str, writer: Writer, before: Sequence[int], after: Seque
     if old != new:
         raise PoplarError(
             "E0549",
-            f"{name!r} takes {', '.join(old)} and returns {', '.join(new)}: they go on from "
-            "iteration to iteration, and must be alike",
+            f"{name!r} takes {', '.join(old)} and returns {', '.join(new)}: carried values "
+            "must keep their types and shapes",
             hint="return every parameter at its own place, changed or not",
         )
 
