@@ -26,11 +26,13 @@ def with_merged_steps(current: Compilation) -> Compilation:
     request, program = current.request, current.program
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        from hloipu_compiler.lowering.hoisting.room import Hoisting
-
         memory = _planned(_merged(program, request), request)
-        hoisting = _less_merged(Hoisting(memory.program, (), memory, program), request)
-        return replace(current, lowered=hoisting.program, memory=hoisting.memory)
+        if not memory.fits:
+            from hloipu_compiler.lowering.hoisting.room import Hoisting
+
+            less = _less_merged(Hoisting(memory.program, (), memory, program), request)
+            memory = less.memory or memory
+        return replace(current, lowered=memory.program, memory=memory)
     from hloipu_compiler.lowering.hoisting.room import Draft
 
     known = current.draft

@@ -147,12 +147,13 @@ class Attempts:
     def finished(self, program: CompiledProgram) -> CompiledProgram:
         """Return a draft with copies before loops as far as there is room, others as they are."""
         wanted = self._with_all_code if program is self._smaller else program
-        for draft, options, lowered in self._drafts:
-            if draft() is wanted:
+        for kept, options, lowered in self._drafts:
+            draft = kept()
+            if draft is not None and draft is wanted:
                 request = replace(lowered.request, is_draft=False)
                 compilation = continued(replace(lowered, request=request), clock=self.phase)
                 whole = self.program_of(compilation, options)
-                if _has_steps_of(whole.program, wanted.program):
+                if _has_steps_of(whole.program, draft.program):
                     return program  # no copy has room before a loop
                 with self.phase("memory"):
                     whole = whole.with_chosen_forms()
