@@ -148,11 +148,13 @@ class MemoryPlan:
         available = self.available_bytes
         available -= available % self.machine.memory.allocation_grain_bytes
         addresses = [NO_ADDRESS] * len(self.program.variables)
-        most = available if self.fits else 0  # nothing is decisive where it will not fit anyway
+        most = available if self.fits else 0  # nothing is decisive where it does not fit anyway
         ipus = []
         for ipu in self.ipus:
             offsets, extent = place(ipu.requests, ipu.classes, ipu.floor, ipu.live, most)
-            end = max(available, int((ipu.floor + extent).max()))
+            needed = int((ipu.floor + extent).max())
+            most = most if needed <= available else 0
+            end = max(available, needed)
             sizes = ipu.requests.sizes.tolist()
             found = [end - size - offset for size, offset in zip(sizes, offsets, strict=True)]
             for number, address in zip(ipu.variables, found, strict=False):
