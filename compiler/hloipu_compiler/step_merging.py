@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from hloipu_compiler.compilation import Compilation, CompileRequest
 from hloipu_compiler.on_demand import side_by_side
+from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.levelling import levelled
+from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, least_memory
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import LOOPS, Transfer, VariableId
@@ -24,16 +26,13 @@ def with_merged_steps(current: Compilation) -> Compilation:
     request, program = current.request, current.program
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        from hloipu_runtime.memory.plan import plan_memory
-
-        joined = _joined(program, request)
-        memory = plan_memory(joined, request.machine, code_memory=request.tuning.code_memory)
+        memory = _planned(_merged(program, request), request)
         if not memory.fits:
             from hloipu_compiler.lowering.hoisting.room import Hoisting
 
-            less = _less_merged(Hoisting(joined, (), memory, program), request)
-            joined, memory = less.program, less.memory or memory
-        return replace(current, lowered=joined, memory=memory)
+            less = _less_merged(Hoisting(memory.program, (), memory, program), request)
+            memory = less.memory or memory
+        return replace(current, lowered=memory.program, memory=memory)
     from hloipu_compiler.lowering.hoisting.room import Draft
 
     known = current.draft
@@ -41,6 +40,9 @@ def with_merged_steps(current: Compilation) -> Compilation:
     hoisting = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
     if known is not None and hoisting is hoister.planned_none:
         hoisting = known.hoisting._replace(is_draft=False)
+    elif hoisting.memory is None:
+        level = _levelled(hoisting.program, request, hoisting.alone)
+        hoisting = hoisting._replace(program=level)
     else:
         hoisting = _less_merged(hoisting, request)
     plans = (*current.plans, *hoister.records(hoisting)) if request.keeps_plans else ()
@@ -68,8 +70,8 @@ def hoister_of(current: Compilation) -> "Hoister":
         current.program,
         request.machine,
         request.computing,
-        lambda program, alone: _joined(program, request, alone),
-        code_memory=request.tuning.code_memory,
+        lambda program, alone: _merged(program, request, alone),
+        lambda program, alone: _planned(program, request, alone),
     )
 
 
@@ -85,42 +87,46 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
         return hoisting
     if memory.lacks_in_any_order:
         return hoisting
-    needed = {ipu.ipu: int(ipu.needed_bytes.max()) for ipu in memory.ipus}
-    lacking = {ipu: max(0, size - memory.available_bytes) for ipu, size in needed.items()}
-    least = max(needed.values())
+    lacking = {ipu.ipu: max(0, _most_bytes(ipu) - memory.available_bytes) for ipu in memory.ipus}
+    least = max(map(_most_bytes, memory.ipus))
     from hloipu_runtime.memory.charges import messages_of
-    from hloipu_runtime.memory.plan import plan_memory
 
     messages = partial(messages_of, memory.program, memory.forms)
     for times in _SPARED_TIMES:
         spared = {ipu: times * size for ipu, size in lacking.items()}
-        joined = _joined(before, request, hoisting.alone, spared, messages)
-        less = plan_memory(
-            joined,
+        merged_less = _merged(before, request, hoisting.alone, spared, messages)
+        less = least_memory(
+            merged_less,
             request.machine,
             code_memory=request.tuning.code_memory,
             known=memory.forms,
         )
-        size = max(int(ipu.needed_bytes.max()) for ipu in less.ipus)
+        if max(map(_most_bytes, less.ipus)) <= least:
+            less = less.placed()
+        size = max(map(_most_bytes, less.ipus))
         if size > least or (times and size == least):
-            break  # levelled, or less spared, it lacks no more
-        least, hoisting = size, hoisting._replace(program=joined, memory=less)
+            break  # merged as before, or less spared, it lacks no more
+        least, hoisting = size, hoisting._replace(program=merged_less, memory=less)
         if less.fits:
             break
     return hoisting
 
 
-def _joined(
+def _most_bytes(ipu: IpuMemory) -> int:
+    """Return what the fullest tile of an IPU needs."""
+    return int(ipu.needed_bytes.max())
+
+
+def _merged(
     program: Program,
     request: CompileRequest,
     alone: frozenset[VariableId] = frozenset(),
     spared: Mapping[int, int] = MappingProxyType({}),
     messages: "Callable[[Transfer], Iterable[Message]] | None" = None,
 ) -> Program:
-    """Return a program with its steps merged and levelled, and its IPUs side by side.
+    """Return a program with its steps merged, and its IPUs side by side.
 
-    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`; where
-    memory is spared, steps are not levelled.
+    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`.
     """
     machine, merges = request.machine, request.tuning.merge_steps
     tiles = machine.chip.tiles_per_ipu
@@ -129,7 +135,31 @@ def _joined(
     apart = side_by_side(program, machine)
     # Steps of an IPU that were written between those of others are next to each other only then.
     together = merges and apart is not program
-    joined = merged(apart, tiles, alone, spared, messages) if together else apart
-    if not merges or spared:
-        return joined
-    return levelled(joined, machine, alone, code_memory=request.tuning.code_memory)
+    return merged(apart, tiles, alone, spared, messages) if together else apart
+
+
+def _planned(
+    program: Program, request: CompileRequest, alone: frozenset[VariableId] = frozenset()
+) -> MemoryPlan:
+    """Return the memory plan of a program with its steps merged, levelled if they may have room."""
+    machine, code_memory = request.machine, request.tuning.code_memory
+    memory = least_memory(program, machine, code_memory=code_memory)
+    if memory.has_room_on_tiles:
+        level = _levelled(program, request, alone, memory.forms)
+        if level is not program:
+            memory = least_memory(level, machine, code_memory=code_memory, known=memory.forms)
+    return memory.placed()
+
+
+def _levelled(
+    program: Program,
+    request: CompileRequest,
+    alone: frozenset[VariableId],
+    forms: Forms | None = None,
+) -> Program:
+    """Return a program with its steps levelled, as far as they may be merged."""
+    machine = request.machine
+    if not request.tuning.merge_steps:
+        return program
+    forms = forms or Forms(program, machine, code_memory=request.tuning.code_memory)
+    return levelled(program, machine, alone, forms)

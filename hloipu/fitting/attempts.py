@@ -27,6 +27,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.watching import Search, doing
 
 if TYPE_CHECKING:
@@ -80,22 +81,28 @@ class Attempts:
         self._with_all_code: CompiledProgram | None = None
         """... and the draft that it was."""
         self.is_enough: bool = False
-        """Whether its cycles are at most `_MOST_PERCENT` of those with the fastest exchanges."""
+        """Whether its cycles are at most `_MOST_PERCENT` of those with the fastest exchanges, or no
+        more than those of the draft that lacks memory: what takes less memory takes more."""
 
     def look_at(self, program: CompiledProgram) -> None:
-        """Take note of a program if it fits with smaller code of exchanges."""
+        """Take note of a program if it fits with smaller code of exchanges, faster than others."""
         with self.phase("memory"):
+            if program.fits:
+                return
+            fastest = program.memory_plan.forms.fastest()
+            costs = step_charges(program.program, program.machine, fastest)
+            spent = estimate(program.program, program.machine, program.assume_trips, costs).spent
+            least_cycles = spent.total.cycles
+            if self._smaller is not None and least_cycles >= _cycles(self._smaller):
+                return
             smaller = program.with_chosen_forms()
-            if smaller is program or program.fits or not smaller.fits:
+            if not smaller.fits:
                 return
             cycles = _cycles(smaller)
-            if self._smaller is not None and cycles >= _cycles(self._smaller):
-                return
-            self._smaller, self._with_all_code = smaller, program
-            fastest = smaller.forms.fastest()
-            costs = step_charges(program.program, program.machine, fastest)
-            least = estimate(program.program, program.machine, program.assume_trips, costs)
-            self.is_enough = 100 * cycles <= _MOST_PERCENT * least.spent.total.cycles
+            if self._smaller is None or cycles < _cycles(self._smaller):
+                self._smaller, self._with_all_code = smaller, program
+                is_near = 100 * cycles <= _MOST_PERCENT * least_cycles
+                self.is_enough = is_near or cycles <= _cycles(program)
 
     def fastest(self, program: CompiledProgram) -> CompiledProgram:
         """Return a program, or one that fits with smaller code if that fits alone or is faster."""
@@ -142,11 +149,14 @@ class Attempts:
     def finished(self, program: CompiledProgram) -> CompiledProgram:
         """Return a draft with copies before loops as far as there is room, others as they are."""
         wanted = self._with_all_code if program is self._smaller else program
-        for draft, options, lowered in self._drafts:
-            if draft() is wanted:
+        for kept, options, lowered in self._drafts:
+            draft = kept()
+            if draft is not None and draft is wanted:
                 request = replace(lowered.request, is_draft=False)
                 compilation = continued(replace(lowered, request=request), clock=self.phase)
                 whole = self.program_of(compilation, options)
+                if _has_steps_of(whole.program, draft.program):
+                    return program  # no copy has room before a loop
                 with self.phase("memory"):
                     whole = whole.with_chosen_forms()
                     return whole if whole.fits or not program.fits else program
@@ -172,6 +182,14 @@ class Attempts:
         self.draft(program, options, lowered, compilation)
         self.look_at(program)
         return program
+
+
+def _has_steps_of(program: Program, other: Program) -> bool:
+    """Whether the steps of a program are those of another one, not just alike."""
+    names = program.functions.keys()
+    return program.body is other.body and all(
+        program.functions[name] is other.functions.get(name) for name in names
+    )
 
 
 def _is_same(first: Compilation, second: Compilation) -> bool:

@@ -232,12 +232,13 @@ def _budget_bytes(program: CompiledProgram) -> int:
 
 def may_make_again(program: CompiledProgram) -> bool:
     """Whether stages that make values again in place of keeping them may spare what lacks."""
-    # What is made again are temporaries, so it cannot spare more than these.
-    temporaries = program.memory.peak.parts.get(Category.TEMPORARIES, 0)
-    return (
-        _is_cut(program)
-        and lacking_bytes(program) <= temporaries * program.machine.chip.tiles_per_ipu
-    )
+    if not _is_cut(program):
+        return False
+    # What is made again are temporaries and copies of these, so it cannot spare more.
+    parts = program.memory.peak.parts
+    kinds = Category.TEMPORARIES, Category.EXCHANGE_BUFFERS
+    temporary_bytes = sum(parts.get(kind, 0) for kind in kinds)
+    return lacking_bytes(program) <= temporary_bytes * program.machine.chip.tiles_per_ipu
 
 
 def _is_cut(program: CompiledProgram) -> bool:

@@ -17,6 +17,7 @@ from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import plan_memory
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Exchange, Repeat, Step, inner_steps
@@ -122,8 +123,13 @@ def _hoister(name: str, bytes_per_tile: int = 0) -> Hoister:
     request = CompileRequest(_MACHINE, wrapping=wrapping)
     lowered = compile_module(parse(text), request, until=Phase.LOWERED).program
     machine = _smaller(_MACHINE, bytes_per_tile or _MACHINE.memory.bytes_per_tile)
+    tiles = machine.chip.tiles_per_ipu
     return Hoister(
-        lowered, machine, machine, lambda x, alone: merged(x, _MACHINE.chip.tiles_per_ipu, alone)
+        lowered,
+        machine,
+        machine,
+        lambda program, alone: merged(program, tiles, alone),
+        lambda program, _: plan_memory(program, machine),
     )
 
 

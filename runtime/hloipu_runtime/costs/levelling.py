@@ -55,16 +55,15 @@ def levelled(
     program: Program,
     machine: Machine,
     alone: frozenset[VariableId] = frozenset(),
-    *,
-    code_memory: bool = True,
+    forms: Forms | None = None,
 ) -> Program:
     """Return a program whose steps last no longer, and some less; the same one where none does.
 
-    `alone`: variables that are written in steps of their own, which stay as they are.
-    `code_memory`: whether the code of exchanges takes memory.
+    `alone`: variables that are written in steps of their own, which stay as they are. `forms`:
+    those of its exchanges, if they are known.
     """
     owned = owners(program)
-    forms = Forms(program, machine, code_memory=code_memory)
+    forms = forms or Forms(program, machine)
 
     def changed(body: Sequence) -> Sequence:
         steps = tuple(with_blocks(step, changed) for step in body.steps)

@@ -22,7 +22,7 @@ from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.memory.charges import receivers, senders
 from hloipu_runtime.memory.liveness import Ranges
 from hloipu_runtime.memory.messages import points_of
-from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes, plan_memory
+from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
 from hloipu_runtime.memory.tile_classes import Classes
 from hloipu_runtime.program.steps import Exchange, Transfer
 
@@ -37,12 +37,12 @@ def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
 
     If that does not make it fit, or no faster, the plan as it is.
     """
-    program, machine, forms = plan.program, plan.machine, plan.forms.fastest()
+    forms = plan.forms.fastest()
     if not plan.code_memory or not plan.has_room_beside or (plan.fits and not plan.forms.price):
         return plan
     if plan.lacks_in_any_order:
         return plan
-    latest = plan_memory(program, machine, forms=forms) if plan.forms.price else plan
+    latest = plan.with_forms(forms).placed() if plan.forms.price else plan
     for _ in range(_TRIES):
         if latest.fits:
             break
@@ -50,7 +50,7 @@ def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
         if smaller is None:
             return plan
         forms = forms.with_smaller(smaller)
-        latest = plan_memory(program, machine, forms=forms)
+        latest = plan.with_forms(forms).placed()
     if not latest.fits or (plan.fits and _cycles(plan) < _cycles(latest)):
         return plan
     return latest

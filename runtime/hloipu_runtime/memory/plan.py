@@ -1,8 +1,8 @@
 """The memory plan: an address for every variable, and the use of each tile's bytes."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
 from hloipu_runtime.memory.placing import place
 from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
-from hloipu_runtime.memory.requests import Request, Requests, most_live
+from hloipu_runtime.memory.requests import Live, Request, Requests, most_live
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
@@ -40,16 +40,31 @@ class IpuMemory:
     """Of these, what has to lie in the executable part."""
     floor: Numbers
     """First byte above all that, a multiple of the allocation grain."""
-    extent: Numbers
-    """Bytes from the lowest variable to where variables end."""
-    always_bytes: Numbers
-    """Variables that are always live, rounded up to the grain."""
-    live_bytes: Numbers
-    """Most bytes of variables at one point, always live ones included."""
-    peak_point: Numbers
-    """The first point at which it is so many."""
+    variables: tuple[VariableId, ...]
+    """Those that take memory."""
     messages: tuple[Message, ...]
     """Of exchanges; they count as variables."""
+    requests: Requests
+    """Of variables and then messages."""
+    live: Live
+    extent: Numbers
+    """Bytes from the lowest variable to where variables end; without addresses, as few as are live
+    at once."""
+
+    @property
+    def always_bytes(self) -> Numbers:
+        """Variables that are always live, rounded up to the grain."""
+        return self.live.always_bytes
+
+    @property
+    def live_bytes(self) -> Numbers:
+        """Most bytes of variables at one point, always live ones included."""
+        return self.live.most_bytes
+
+    @property
+    def peak_point(self) -> Numbers:
+        """The first point at which it is so many."""
+        return self.live.peak_point
 
     @property
     def needed_bytes(self) -> Numbers:
@@ -75,7 +90,7 @@ class MemoryPlan:
     code_memory: bool
     liveness: Liveness
     addresses: tuple[int, ...]
-    """Of each variable, on all tiles that hold it; NO_ADDRESS: it is never used."""
+    """Of each variable, on all tiles that hold it; NO_ADDRESS: it is never used, or not placed."""
     buffers: frozenset[VariableId]
     """Variables that exchanges alone write."""
     ipus: tuple[IpuMemory, ...]
@@ -97,11 +112,12 @@ class MemoryPlan:
     @property
     def fits(self) -> bool:
         """Whether every tile has enough memory, enough of it for code, and every IPU beside it."""
-        return (
-            self.has_room_for_code
-            and self.has_room_beside
-            and all(int(ipu.needed_bytes.max()) <= self.available_bytes for ipu in self.ipus)
-        )
+        return self.has_room_for_code and self.has_room_beside and self.has_room_on_tiles
+
+    @property
+    def has_room_on_tiles(self) -> bool:
+        """Whether every tile has enough memory, be it for code or not."""
+        return all(int(ipu.needed_bytes.max()) <= self.available_bytes for ipu in self.ipus)
 
     @cached_property
     def remote_parts(self) -> tuple[RemoteParts, ...]:
@@ -127,6 +143,35 @@ class MemoryPlan:
             if ranges
         )
 
+    def placed(self) -> "MemoryPlan":
+        """Return the plan with an address for every variable and message."""
+        available = self.available_bytes
+        available -= available % self.machine.memory.allocation_grain_bytes
+        addresses = [NO_ADDRESS] * len(self.program.variables)
+        most = available if self.fits else 0  # nothing is decisive where it does not fit anyway
+        ipus = []
+        for ipu in self.ipus:
+            offsets, extent = place(ipu.requests, ipu.classes, ipu.floor, ipu.live, most)
+            needed = int((ipu.floor + extent).max())
+            most = most if needed <= available else 0
+            end = max(available, needed)
+            sizes = ipu.requests.sizes.tolist()
+            found = [end - size - offset for size, offset in zip(sizes, offsets, strict=True)]
+            for number, address in zip(ipu.variables, found, strict=False):
+                addresses[number] = address
+            messages = tuple(
+                message._replace(address=address)
+                for message, address in zip(ipu.messages, found[len(ipu.variables) :], strict=True)
+            )
+            ipus.append(replace(ipu, extent=extent, messages=messages))
+        return replace(self, addresses=tuple(addresses), ipus=tuple(ipus))
+
+    def with_forms(self, forms: Forms) -> "MemoryPlan":
+        """Return the plan of the program with other forms of exchanges, without addresses."""
+        return _without_addresses(
+            self.program, self.machine, self.liveness, forms, self.code_memory
+        )
+
     @property
     def has_room_for_code(self) -> bool:
         """Whether every tile has enough memory of the part that code can lie in."""
@@ -139,65 +184,78 @@ def plan_memory(
     machine: Machine,
     *,
     code_memory: bool = True,
-    forms: Forms | None = None,
     known: Forms | None = None,
 ) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
     Without `code_memory`, code of vertices, control and exchanges is taken to need none, and
-    exchanges take their fastest forms. `forms`: those of its transfers, where they are known
-    already; `known`: of those of a program with the same steps otherwise merged. Raises LimitError
-    E5021 or E5022 for a program nested too deep or too long.
+    exchanges take their fastest forms. `known`: forms of a program with the same steps otherwise
+    merged. Raises LimitError E5021 or E5022 for a program nested too deep or too long.
     """
-    liveness = liveness_of(program)
-    forms = forms or Forms(program, machine, code_memory=code_memory, known=known)
+    return least_memory(program, machine, code_memory=code_memory, known=known).placed()
+
+
+def least_memory(
+    program: Program,
+    machine: Machine,
+    *,
+    code_memory: bool = True,
+    known: Forms | None = None,
+) -> MemoryPlan:
+    """Return the same without addresses: what does not fit so does not fit with any.
+
+    It takes half the time.
+    """
+    forms = Forms(program, machine, code_memory=code_memory, known=known)
+    return _without_addresses(program, machine, liveness_of(program), forms, code_memory)
+
+
+def _without_addresses(
+    program: Program, machine: Machine, liveness: Liveness, forms: Forms, code_memory: bool
+) -> MemoryPlan:
     charges = charges_of(program, machine, forms)
-    addresses = [NO_ADDRESS] * len(program.variables)
-    of_ipu: list[list[VariableId]] = [[] for _ in range(program.ipus)]
+    variables: list[list[VariableId]] = [[] for _ in range(program.ipus)]
     for number, variable in enumerate(program.variables):
         if liveness.ranges[number]:
-            of_ipu[variable.ipu].append(number)
+            variables[variable.ipu].append(number)
     points = points_of(
         liveness.region,
         {id(step): step for charged in charges.ipus for step, *_ in charged.messages},
     )
     ipus = []
-    for ipu, numbers in enumerate(of_ipu):
-        grids = [program.variables[n].mapping.tiles for n in numbers]
+    for ipu, numbers in enumerate(variables):
         charged = charges.ipus[ipu]
+        grids = [program.variables[n].mapping.tiles for n in numbers]
         classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
         fixed = fixed_bytes(charged, machine, classes, code_memory)
-        messages = [
+        code_bytes = sum((fixed[category] for category in CODE), np.zeros(classes.count, np.int64))
+        state_and_stacks = fixed[Category.VERTEX_STATE] + fixed[Category.STACKS]
+        grain = machine.memory.allocation_grain_bytes
+        floor = -(-(code_bytes + state_and_stacks) // grain) * grain
+        messages = tuple(
             Message(step, tiles, size_bytes, destination, points[id(step)])
             for step, tiles, size_bytes, destination in charged.messages
             if points[id(step)]
-        ]
-        requests = [
-            Request(
-                kept_bytes(program.variables[n], machine),
-                program.variables[n].mapping.tiles,
-                liveness.ranges[n],
-            )
-            for n in numbers
-        ]
-        requests += (Request(rounded(m.size_bytes, machine), m.tiles, m.ranges) for m in messages)
-        memory = _plan_ipu(machine, liveness.points, requests, classes, fixed)
-        for number, address in zip(numbers, memory.addresses, strict=False):
-            addresses[number] = address
-        placed = tuple(
-            message._replace(address=address)
-            for message, address in zip(messages, memory.addresses[len(numbers) :], strict=True)
         )
-        ipus.append(IpuMemory(ipu, classes, charged, fixed, *memory[1:], placed))
+        requests = Requests(
+            [
+                *(
+                    Request(kept_bytes(program.variables[n], machine), grid, liveness.ranges[n])
+                    for n, grid in zip(numbers, grids, strict=True)
+                ),
+                *(Request(rounded(m.size_bytes, machine), m.tiles, m.ranges) for m in messages),
+            ]
+        )
+        live = most_live(requests, liveness.points, classes, floor)
+        ipus.append(
+            IpuMemory(
+                ipu, classes, charged, fixed, code_bytes, floor,
+                tuple(numbers), messages, requests, live, live.most_bytes,
+            )
+        )  # fmt: skip
+    addresses = (NO_ADDRESS,) * len(program.variables)
     return MemoryPlan(
-        program,
-        machine,
-        code_memory,
-        liveness,
-        tuple(addresses),
-        charges.buffers,
-        tuple(ipus),
-        forms,
+        program, machine, code_memory, liveness, addresses, charges.buffers, tuple(ipus), forms
     )
 
 
@@ -215,48 +273,6 @@ def rounded(size_bytes: int, machine: Machine) -> int:
     """Return bytes rounded up to the grain of addresses."""
     grain = machine.memory.allocation_grain_bytes
     return -(-size_bytes // grain) * grain
-
-
-class _Placed(NamedTuple):
-    addresses: list[int]
-    code_bytes: Numbers
-    floor: Numbers
-    extent: Numbers
-    always_bytes: Numbers
-    live_bytes: Numbers
-    peak_point: Numbers
-
-
-def _plan_ipu(
-    machine: Machine,
-    points: int,
-    requests: list[Request],
-    classes: TileClasses,
-    fixed: dict[Category, Numbers],
-) -> _Placed:
-    """Place one IPU's variables and messages, and count what its tiles need."""
-    code_bytes = sum((fixed[category] for category in CODE), np.zeros(classes.count, np.int64))
-    grain = machine.memory.allocation_grain_bytes
-    state_and_stacks = fixed[Category.VERTEX_STATE] + fixed[Category.STACKS]
-    floor = -(-(code_bytes + state_and_stacks) // grain) * grain
-    available = available_bytes(machine) // grain * grain
-    table = Requests(requests)
-    live = most_live(table, points, classes, floor)
-    placed = place(table, classes, floor, live, available)
-    end = max(available, int((floor + placed.extent).max()))
-    addresses = [
-        end - address - request.size
-        for address, request in zip(placed.addresses, requests, strict=True)
-    ]
-    return _Placed(
-        addresses,
-        code_bytes,
-        floor,
-        placed.extent,
-        live.always_bytes,
-        live.most_bytes,
-        live.peak_point,
-    )
 
 
 def fixed_bytes(

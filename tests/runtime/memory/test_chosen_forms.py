@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from hloipu_runtime.costs.forms import Forms, phases
+from hloipu_runtime.costs.forms import phases
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.chosen_forms import with_chosen_forms
 from hloipu_runtime.memory.plan import plan_memory
@@ -52,14 +52,13 @@ def least_cycles(trips: tuple[int, ...], kept_bytes: int, executable_bytes: int)
     """Return the cycles of the fastest forms with which a program fits, by trying all."""
     program = transposing(*trips, kept_bytes=kept_bytes)
     machine = load_machine("tiny", {"executable_bytes": str(executable_bytes)})
-    fastest = Forms(program, machine).fastest()
+    plan = plan_memory(program, machine)
+    fastest = plan.forms.fastest()
     runs = {t: n for x, n in phases(program) if isinstance(x, Exchange) for t in x.transfers}
     fitting = [
         sum(runs[t] * form.cycles for t, form in zip(runs, some, strict=True))
         for some in product(*map(fastest.choices, runs))
-        if plan_memory(
-            program, machine, forms=fastest.with_smaller(dict(zip(runs, some, strict=True)))
-        ).fits
+        if plan.with_forms(fastest.with_smaller(dict(zip(runs, some, strict=True)))).placed().fits
     ]
     return min(fitting, default=None)
 

@@ -15,7 +15,7 @@ from hloipu_compiler.planners.hoisting import Item, chosen_items
 from hloipu_compiler.planners.planned import HoistedCopy, shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
-from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes, plan_memory
+from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes
 from hloipu_runtime.memory.regions import Region
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
@@ -78,7 +78,8 @@ class Hoister:
     """Makes copies of a lowered program before loops or in them.
 
     `computing` is the machine without the tiles of streams. `join` merges the steps of a program,
-    but for those that write some variables.
+    but for those that write some variables; `plan` plans its memory then, and may move what other
+    steps do.
     """
 
     def __init__(
@@ -87,14 +88,13 @@ class Hoister:
         machine: Machine,
         computing: Machine,
         join: Callable[[Program, frozenset[VariableId]], Program],
-        *,
-        code_memory: bool = True,
+        plan: Callable[[Program, frozenset[VariableId]], MemoryPlan],
     ) -> None:
         self.program = program
         self.machine = machine
         self.computing = computing
         self.join = join
-        self.code_memory = code_memory
+        self.plan = plan
         self.available_bytes: int = available_bytes(machine)
         self.tile_count: int = machine.chip.tiles_per_ipu
         self.blocks: Blocks = Blocks(program)
@@ -196,8 +196,8 @@ class Hoister:
     def _planned(self, hoisting: Hoisting) -> Hoisting:
         """Return the same with the memory plan."""
         telling("room for copies before loops")
-        memory = plan_memory(hoisting.program, self.machine, code_memory=self.code_memory)
-        return hoisting._replace(memory=memory)
+        memory = self.plan(hoisting.program, hoisting.alone)
+        return hoisting._replace(program=memory.program, memory=memory)
 
     def loops_of(self, copy: Copy) -> list[int]:
         """Return the loops that a copy could be kept for, inner ones first.
