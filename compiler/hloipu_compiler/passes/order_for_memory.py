@@ -11,6 +11,7 @@ mean. Effects keep their order. Time n log n.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import ClassVar
@@ -109,7 +110,7 @@ def _best_order(
     if peak < least_bytes:
         return best, peak
     before = predecessors(computation, effectful)
-    better = _much_freed_early if only_frees else moved
+    better = partial(freed_early, few_bytes=_FEW_BYTES) if only_frees else moved
     # Where layers are to stay equal, one large gradient at the peak does not keep all others late.
     worst = -peak * percent / 100 if only_frees else 0
     orders = [better(text, buffers, before)]
@@ -241,18 +242,8 @@ def made_late(
     return moves.order()
 
 
-def _much_freed_early(
-    order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]
-) -> list[int]:
-    """Return an order as `freed_early`, in which nothing moves for a few bytes."""
-    return freed_early(order, buffers, before, _FEW_BYTES)
-
-
 def freed_early(
-    order: Sequence[int],
-    buffers: Buffers,
-    before: Sequence[tuple[int, ...]],
-    few_bytes: int = 0,
+    order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]], few_bytes: int = 0
 ) -> list[int]:
     """Return an order in which what frees more than it makes comes as early as it can.
 
