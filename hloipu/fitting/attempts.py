@@ -11,6 +11,7 @@ from hloipu.fitting.leaner import (
     WithRooms,
     changes,
     lacking_bytes,
+    lacks_more_than_code,
     leaner_options,
     may_make_again,
     with_code_weighed,
@@ -49,8 +50,10 @@ class Attempt:
     rooms: "Rooms" = field(default_factory=lambda: MappingProxyType({}))
     """What products may take, from a program of the module that did not fit."""
     weighs_code: bool = False
-    """Whether code of loops, branches and stages counts where code is weighed, single ops that come
-    again become functions, and the last stage makes cheap values again where all compute again."""
+    """Whether code of loops, branches and stages counts where code is weighed, and single ops that
+    come again become functions."""
+    spares_values: bool = False
+    """Whether the last stage makes cheap values again where all compute again."""
 
 
 class Attempts:
@@ -155,7 +158,7 @@ class Attempts:
     def _cut(self, attempt: Attempt) -> Compilation:
         """Return the phases that `outline` changes nothing of."""
         request = compile_request(attempt.options)
-        cut = replace(request.pipelining, lacks_memory=attempt.weighs_code)
+        cut = replace(request.pipelining, lacks_memory=attempt.spares_values)
         with plugins(attempt.options):
             request = replace(request, pipelining=cut, outlines=False)
             return compile_module(self.module, request, Phase.CUT, self.phase)
@@ -195,7 +198,7 @@ def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
     """Return what the cut depends on."""
     share = _USUAL.available_memory_proportion
     options = replace(attempt.options, outline="auto", available_memory_proportion=share)
-    return options, attempt.weighs_code and options.recompute == "full"
+    return options, attempt.spares_values and options.recompute == "full"
 
 
 def fitting(
@@ -253,7 +256,9 @@ def _leaner(
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
                     attempt, planned, first = cheap, others, again
     if not planned.best.fits:
-        weighing = Attempt(attempt.options, weighs_code=True)
+        # Values that are made again take code: they are where less code alone does not do.
+        spares = lacks_more_than_code(first)
+        weighing = Attempt(attempt.options, weighs_code=True, spares_values=spares)
         with doing("weighing the code of stages and functions"):
             lighter = search.tried(
                 lambda: with_code_weighed(first, phase, lambda: attempts.program(weighing))
