@@ -11,7 +11,6 @@ from hloipu.fitting.leaner import (
     WithRooms,
     changes,
     lacking_bytes,
-    lacks_more_than_code,
     leaner_options,
     may_make_again,
     with_code_weighed,
@@ -50,10 +49,8 @@ class Attempt:
     rooms: "Rooms" = field(default_factory=lambda: MappingProxyType({}))
     """What products may take, from a program of the module that did not fit."""
     weighs_code: bool = False
-    """Whether code of loops, branches and stages counts where code is weighed, and single ops that
-    come again become functions."""
-    spares_values: bool = False
-    """Whether the last stage makes cheap values again where all compute again."""
+    """Whether code of loops, branches and stages counts where code is weighed, single ops that come
+    again become functions, and the last stage makes cheap values again where all compute again."""
 
 
 class Attempts:
@@ -158,7 +155,7 @@ class Attempts:
     def _cut(self, attempt: Attempt) -> Compilation:
         """Return the phases that `outline` changes nothing of."""
         request = compile_request(attempt.options)
-        cut = replace(request.pipelining, lacks_memory=attempt.spares_values)
+        cut = replace(request.pipelining, lacks_memory=attempt.weighs_code)
         with plugins(attempt.options):
             request = replace(request, pipelining=cut, outlines=False)
             return compile_module(self.module, request, Phase.CUT, self.phase)
@@ -198,7 +195,7 @@ def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
     """Return what the cut depends on."""
     share = _USUAL.available_memory_proportion
     options = replace(attempt.options, outline="auto", available_memory_proportion=share)
-    return options, attempt.spares_values and options.recompute == "full"
+    return options, attempt.weighs_code and options.recompute == "full"
 
 
 def fitting(
@@ -256,9 +253,7 @@ def _leaner(
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
                     attempt, planned, first = cheap, others, again
     if not planned.best.fits:
-        # Values that are made again take code: they are where less code alone does not do.
-        spares = lacks_more_than_code(first)
-        weighing = Attempt(attempt.options, weighs_code=True, spares_values=spares)
+        weighing = Attempt(attempt.options, weighs_code=True)
         with doing("weighing the code of stages and functions"):
             lighter = search.tried(
                 lambda: with_code_weighed(first, phase, lambda: attempts.program(weighing))

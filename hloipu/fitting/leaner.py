@@ -263,16 +263,6 @@ def lacking_by_ipu(program: CompiledProgram) -> list[int]:
     ]
 
 
-def lacks_more_than_code(program: CompiledProgram) -> bool:
-    """Whether a tile lacks memory even if its code takes so much less that it has room itself."""
-    plan, most = program.memory_plan, program.machine.memory.executable_bytes
-    return any(
-        int(ipu.needed_bytes.max()) - plan.available_bytes
-        > max(0, int(ipu.code_bytes.max()) - most)
-        for ipu in plan.ipus
-    )
-
-
 def _lacking_in_all(program: CompiledProgram) -> int:
     """Return what all IPUs lack together: each may be cured on its own."""
     return sum(max(0, lacking) for lacking in lacking_by_ipu(program))

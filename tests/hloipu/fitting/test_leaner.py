@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from hloipu.fitting import leaner
@@ -103,24 +102,3 @@ def test_products_are_planned_smaller_as_long_as_that_may_do(
     found = leaner.with_smaller_products(begin, unclocked, compiled)
     assert len(made) == tried
     assert found.best is programs[best + 1]
-
-
-@pytest.mark.parametrize(
-    ("needed_and_code", "expected"),
-    [
-        ([(1040, 500)], False),  # 50 bytes less code, and all has room
-        ([(1051, 500)], True),
-        ([(1001, 400)], True),
-        ([(1000, 400)], False),
-        ([(900, 500), (1001, 400)], True),  # of one IPU the code, of the other its values
-    ],
-)
-def test_less_code_alone_may_do(needed_and_code: list[tuple[int, int]], expected: bool) -> None:
-    machine = SimpleNamespace(memory=SimpleNamespace(executable_bytes=450))
-    ipus = [
-        SimpleNamespace(needed_bytes=np.array([0, needed]), code_bytes=np.array([code, 0]))
-        for needed, code in needed_and_code
-    ]
-    plan = SimpleNamespace(available_bytes=1000, ipus=ipus)
-    program = cast(CompiledProgram, SimpleNamespace(machine=machine, memory_plan=plan))
-    assert leaner.lacks_more_than_code(program) is expected
