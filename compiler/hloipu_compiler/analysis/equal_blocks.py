@@ -305,6 +305,10 @@ def _shared(
                 equal = len({keys[i] for i in readers}) < len(readers)
                 if equal or shared.issuperset(readers):
                     shared.update(same)
+    for at in sorted(shared):
+        # What is to be there before all blocks reads nothing that may be in one.
+        if any(i in keys and i not in shared for i in computation.instructions[at].operands):
+            shared.discard(at)
     return shared
 
 

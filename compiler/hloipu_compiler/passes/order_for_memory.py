@@ -11,10 +11,12 @@ mean. Effects keep their order. Time n log n.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 from typing import ClassVar
 
+from hloipu_compiler.analysis.call_graph import CallSite, call_sites
 from hloipu_compiler.analysis.live_bytes import (
     Buffers,
     Running,
@@ -33,6 +35,8 @@ from hloipu_runtime.frozen import dataclass
 _MOST = 1 << 60
 _STAYS = (-1, 0)
 """Rank of what is not moved; of what is: the old place of the first, then bytes taken away."""
+_FEW_BYTES = 8 * 1_472
+"""A word on each tile of an IPU of the second generation: what is less takes as much."""
 _MOST_READERS = 64
 """Of a value, to be looked at; what more read is taken to be there all the time."""
 _MOST_MAKERS = 3
@@ -57,9 +61,12 @@ def ordered_for_memory(
     now = dict(module.computation)
     extra: dict[str, int] = {}
     changed = False
+    sites = call_sites(module) if only_frees else {}
     for name in Running(module).names:
         old = now[name]
         buffers = buffers_of(old, now, extra, added_up.get(name, frozenset()))
+        callers = _read_by_callers(old, sites.get(name, ()), buffers)
+        buffers = buffers._replace(kept=buffers.kept | callers)
         order, peak = _best_order(old, buffers, effectful, (percent, least_bytes), only_frees)
         extra[name] = max(0, peak - buffers.given_bytes)
         if not isinstance(order, range):
@@ -68,6 +75,23 @@ def ordered_for_memory(
     if not changed:
         return module
     return replace(module, computations=tuple(now[c.name] for c in module.computations))
+
+
+def _read_by_callers(
+    computation: Computation, sites: Sequence[CallSite], buffers: Buffers
+) -> frozenset[int]:
+    """Return the buffers of parameters that a caller reads again after its call.
+
+    Such as the inputs of a stage that computes its values again: no op frees them.
+    """
+    kept: set[int] = set()
+    for caller, at in sites:
+        call = caller.instructions[at]
+        if call.opcode == "call":
+            for i, parameter in zip(call.operands, computation.parameters, strict=True):
+                if any(user > at for user in caller.users[i]):
+                    kept.update(b for part in buffers.holds[parameter] for b in part)
+    return frozenset(kept)
 
 
 def _best_order(
@@ -86,7 +110,7 @@ def _best_order(
     if peak < least_bytes:
         return best, peak
     before = predecessors(computation, effectful)
-    better = freed_early if only_frees else moved
+    better = partial(freed_early, few_bytes=_FEW_BYTES) if only_frees else moved
     # Where layers are to stay equal, one large gradient at the peak does not keep all others late.
     worst = -peak * percent / 100 if only_frees else 0
     orders = [better(text, buffers, before)]
@@ -219,14 +243,14 @@ def made_late(
 
 
 def freed_early(
-    order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]]
+    order: Sequence[int], buffers: Buffers, before: Sequence[tuple[int, ...]], few_bytes: int = 0
 ) -> list[int]:
     """Return an order in which what frees more than it makes comes as early as it can.
 
     With what it alone reads, as a product that is transposed, or by itself: where its operands are
-    there, or behind the last one that reads the same.
+    there, or behind the last one that reads the same. `few_bytes`: more than so many are freed.
     """
-    moves = _Moves(order, buffers)
+    moves = _Moves(order, buffers, few_bytes)
     after = _followers(before)
     for at in order:
         for group in dict.fromkeys((moves.with_makers(at, before, after), (at,))):
@@ -240,13 +264,14 @@ def freed_early(
 class _Moves:
     """An order in which instructions are moved."""
 
-    def __init__(self, order: Sequence[int], buffers: Buffers) -> None:
+    def __init__(self, order: Sequence[int], buffers: Buffers, few_bytes: int = 0) -> None:
         self.old = _places(order)
         self.place = list(self.old)
         """Of each instruction; among equals the rank decides, and then the old place."""
         self._rank = [_STAYS] * len(self.old)
         """Among those at one place, before `old`."""
         self._buffers = buffers
+        self._few_bytes = few_bytes
         self._readers = _readers(buffers)
         self._read = OTHERS_MEMO.of(Same(buffers), dict)
 
@@ -307,7 +332,8 @@ class _Moves:
             if all(self.old[i] < old for i in readers)
         ]
         for place in dict.fromkeys((first, max((first, *others)))):
-            if place < now - 1 and self.freed(group, (place, old)) > bytes_made:
+            freed = self.freed(group, (place, old))
+            if place < now - 1 and freed > bytes_made + self._few_bytes:
                 return place
         return None
 

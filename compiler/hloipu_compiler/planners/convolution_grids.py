@@ -301,7 +301,7 @@ def _detailed(
     price = together(machine, moved)
     mine = _part(placement, spread.made, spread.indexing.results[0])
     compute = spread.codelet.work(machine, parts, [mine]).cycles
-    state = state_of(spread.codelet, machine, tuple(parts), (mine,))
+    state = state_of(spread.codelet, machine, tuple(parts), (mine,)).kept
     needed = received_bytes + max(relayed, _bytes(mine))
     code_bytes, cycles = price.code_bytes, Cycles(compute).plus(cycles_of(price))
     if spread.cut.parts:

@@ -83,7 +83,7 @@ def staged(
         part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
     ]
     work = codelet_work(codelet, machine, tuple(parts), tuple(result_parts)).cycles
-    held_bytes += state_of(codelet, machine, tuple(parts), tuple(result_parts))
+    held_bytes += sum(state_of(codelet, machine, tuple(parts), tuple(result_parts)))
     mappings = tuple(
         Mapping(placement.tiles, placement.spans(indices, x.shape))
         for x, indices in zip(results, indexing.results, strict=True)

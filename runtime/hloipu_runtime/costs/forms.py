@@ -15,7 +15,7 @@ from hloipu_runtime.costs.exchange_form import ExchangeForm, exchange_form, exch
 from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
-from hloipu_runtime.costs.vertex_bytes import Code, vertex_bytes, vertex_call_bytes
+from hloipu_runtime.costs.vertex_bytes import Code, State, vertex_bytes, vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.channels import popped, pushed
@@ -111,7 +111,7 @@ class Forms:
         self._machine = machine
         # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
         self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
-        self._vertices: dict[int, tuple[VertexGroup, tuple[Code, int]]] = {}
+        self._vertices: dict[int, tuple[VertexGroup, tuple[Code, State]]] = {}
         if known is not None and known._program.variables is program.variables:
             self._choices, self._vertices = known._choices, known._vertices
         self.price: int = self._affordable() if code_memory else 0
@@ -148,7 +148,7 @@ class Forms:
         changed._smaller = {**self._smaller, **smaller}
         return changed
 
-    def vertex_bytes(self, group: VertexGroup) -> tuple[Code, int]:
+    def vertex_bytes(self, group: VertexGroup) -> tuple[Code, State]:
         """Return the code of a group's vertices, and the state of one with the largest parts."""
         kept = self._vertices.get(id(group))
         if kept is None or kept[0] is not group:

@@ -46,6 +46,8 @@ class Charges:
     assumed_state: Counter[Tiles] = field(default_factory=Counter)
     """Of the vertices' state below, what rests on no source."""
     vertex_state: Counter[Tiles] = field(default_factory=Counter)
+    rooms: dict[int, Counter[Tiles]] = field(default_factory=dict)
+    """By number of the compute set: what vertices need while they run. All share one room."""
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
     exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
     """What the exchange code consists of: instruction, grid and bytes."""
@@ -216,10 +218,12 @@ class _Walker:
             every = (*group.inputs, *group.outputs)
             self.computed.update(operand.variable for operand in group.outputs)
             ipu = variables[every[0].variable].ipu if every else 0
-            code, state_bytes = self.forms.vertex_bytes(group)
+            code, (state_bytes, room_bytes) = self.forms.vertex_bytes(group)
             charges = self.charges[ipu]
             charges.vertex_code[(code.key, group.tiles)] = code.size
             charges.vertex_state[group.tiles] += state_bytes
+            if room_bytes:
+                charges.rooms.setdefault(self.step_number, Counter())[group.tiles] += room_bytes
             if code.is_assumed:
                 charges.assumed_code.add(code.key)
                 charges.assumed_state[group.tiles] += state_bytes

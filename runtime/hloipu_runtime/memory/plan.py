@@ -283,6 +283,13 @@ def fixed_bytes(
     fixed[Category.STACKS] += machine.memory.stack_bytes
     for grid, size in charges.vertex_state.items():
         fixed[Category.VERTEX_STATE][classes.members[grid]] += size
+    largest_room = np.zeros(classes.count, np.int64)
+    for sizes in charges.rooms.values():
+        room = np.zeros(classes.count, np.int64)
+        for grid, size in sizes.items():
+            room[classes.members[grid]] += size
+        largest_room = np.maximum(largest_room, room)
+    fixed[Category.VERTEX_STATE] += largest_room
     if not code_memory:
         return fixed
     fixed[Category.CONTROL_CODE] += charges.common_code_bytes

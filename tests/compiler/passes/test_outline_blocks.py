@@ -117,6 +117,88 @@ def test_what_layers_share_and_constants_end_no_block(again: bool) -> None:
     assert sorted(map(byte_count, given)) == [8 * 4, 8 * 8 * 4, 256 * 4, 256 * 8 * 4]
 
 
+def test_what_layers_share_is_made_of_nothing_in_a_layer() -> None:
+    """A mask of what the first layer computes is made once, and so is that."""
+    layers = range(4)
+    lines = ["  x0 = f32[256,8] parameter(0)"]
+    for n in layers:
+        lines += [
+            f"  w{n} = f32[8,8] parameter({2 * n + 1})",
+            f"  p{n} = f32[256] parameter({2 * n + 2})",
+            f"  u{n} = f32[256] tanh(p{n})",
+            *(["  m = f32[256] negate(u0)"] if not n else []),
+            f"  y{n} = f32[256,8] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}",
+            f"  s{n} = f32[256,8] broadcast(m), dimensions={{0}}",
+            f"  z{n} = f32[256,8] multiply(y{n}, s{n})",
+            f"  b{n} = f32[256,8] broadcast(u{n}), dimensions={{0}}",
+            f"  x{n + 1} = f32[256,8] add(z{n}, b{n})",
+        ]
+    before = parsed(entry("\n".join([*lines, "  ROOT r = (f32[256,8]) tuple(x4)"])))
+    after, _ = run_passes(before, None, ALL)
+    assert_same_values(before, after)
+    names = [x.name for x in after.entry.instructions]
+    assert len(set(names)) == len(names)
+    assert calls(after)
+
+
+def test_a_stage_and_what_is_computed_of_it_again_share_a_block() -> None:
+    """The backward stage reads the same input, and what it computes besides stands behind.
+
+    An op that frees a few bytes is not moved into the midst; nor is one that would free the input,
+    were it not read again.
+    """
+    chain = """
+      x = f32[4096,16] parameter(0)
+      w = f32[16,16] parameter(1)
+      v = f32[16,4] parameter(2)
+      zero = f32[] constant(0)
+      zeros = f32[16] broadcast(zero), dimensions={}
+      y = f32[4096,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      m = f32[16] reduce(y, zero), dimensions={0}, to_apply=sum
+      n = f32[16] maximum(m, zeros)
+      s = f32[4096,16] broadcast(n), dimensions={1}
+      t = f32[4096,16] multiply(y, s)
+      z = f32[4096,4] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}"""
+    before = parsed(f"""
+    HloModule steps
+    sum {{
+      a = f32[] parameter(0)
+      b = f32[] parameter(1)
+      ROOT c = f32[] add(a, b)
+    }}
+    forward {{{chain}
+      ROOT r = (f32[4096,16], f32[4096,4]) tuple(t, z)
+    }}
+    backward {{{chain}
+      e = pred[16] compare(m, n), direction=EQ
+      f = f32[16] convert(e)
+      g = f32[4096,16] broadcast(f), dimensions={{1}}
+      h = f32[4096,16] multiply(g, t)
+      i = f32[16,16] dot(x, h), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+      ROOT r = (f32[16,16], f32[4096,4]) tuple(i, z)
+    }}
+    ENTRY main {{
+      x = f32[4096,16] parameter(0)
+      w = f32[16,16] parameter(1)
+      v = f32[16,4] parameter(2)
+      first = (f32[4096,16], f32[4096,4]) call(x, w, v), to_apply=forward
+      second = (f32[16,16], f32[4096,4]) call(x, w, v), to_apply=backward
+      a = f32[4096,16] get-tuple-element(first), index=0
+      b = f32[16,16] get-tuple-element(second), index=0
+      ROOT r = (f32[4096,16], f32[16,16]) tuple(a, b)
+    }}""")
+    frees = "order-for-memory{least-gain-percent=0,least-gain-bytes=1,only-frees=true}"
+    after, _ = run_passes(before, None, f"{frees},{ALL}")
+    assert_same_values(before, after)
+    called = [
+        [x.attributes.called for x in after.computation[name].instructions if x.opcode == "call"]
+        for name in ("forward", "backward")
+    ]
+    assert called[0] == called[1]
+    assert len(called[0]) == 1
+
+
 def test_many_layers_take_linear_work() -> None:
     after, _ = run_passes(parsed(layered_text(3, 60)), None, ALL)
     assert len(calls(after)) >= 58

@@ -6,6 +6,11 @@ from random import Random
 import numpy as np
 import pytest
 
+from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.constants import number_node
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.categories import Category
@@ -17,12 +22,14 @@ from hloipu_runtime.program.program import Program, Variable
 from hloipu_runtime.program.steps import (
     Call,
     ComputeSet,
+    Operand,
     Parallel,
     Repeat,
     Sequence,
     Step,
     Sync,
     Transfer,
+    VertexGroup,
 )
 from tests.support.cases import each
 from tests.support.memory_checker import tiles_of
@@ -74,6 +81,63 @@ def test_code_of_another_expression_is_other_code() -> None:
         ADD_BYTES + COPY_BYTES,
         ADD_BYTES,
     ]
+
+
+def group_of(make: ProgramBuilder, codelet: Codelet, sizes: Sizes, result: Sizes) -> VertexGroup:
+    """Return a vertex on tile 2 that makes an array of one that comes in, both whole."""
+
+    def operand(shape: Sizes) -> Operand:
+        spans = tuple(map(whole, shape))
+        return Operand(make.variable(shape, Mapping(Tiles((), (), 2), spans)), spans)
+
+    given, target = operand(sizes), operand(result)
+    read = make.held[make.stream_in(given.variable)]
+    made = make.value_like(target.variable)
+    return VertexGroup(
+        codelet, Tiles((), (), 2), (given,), (target,), (read,), (made,), f"of{made}"
+    )
+
+
+def test_code_is_the_same_whatever_numbers_it_reads() -> None:
+    """By half, by a quarter: numbers of four bytes in the state. A zero is in a register."""
+
+    def by(number: float) -> Codelet:
+        nodes = (number_node(number, "f32"), Node("multiply", (0, 1), "f32"))
+        return Elementwise(Expression(("f32",), nodes, (2,)), ((0,),), 1)
+
+    kinds = {}
+    for numbers in ((0.5,), (0.5, 0.25), (0.5, 0.25, 0.0)):
+        make = ProgramBuilder()
+        for number in numbers:
+            make.emit(ComputeSet((group_of(make, by(number), (8,), (8,)),)))
+        plan = plan_memory(make.program(synced=False), TINY)
+        kinds[numbers] = [
+            on_tiles(plan, category)[2]
+            for category in (Category.VERTEX_CODE, Category.VERTEX_STATE)
+        ]
+    (code, state), two, three = kinds.values()
+    assert state == 8 + 2 * 4 + 4 + 4
+    assert two == [code, 2 * state]
+    assert three == [2 * code, 3 * state - 4]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_vertices_that_run_one_after_the_other_share_a_room(together: bool) -> None:
+    """Six workers cut seven rows in three pieces each, and nine in two, of four bytes a sum."""
+    make, rows_of = ProgramBuilder(), (7, 9)
+    codelet = Reduce((1,), "add", None, ("f32",), (600,))
+    groups = [group_of(make, codelet, (count, 600), (1, count)) for count in rows_of]
+    rooms = [
+        codelet.room_bytes(TINY, [Tensor("f32", (count, 600))], [Tensor("f32", (1, count))])
+        for count in rows_of
+    ]
+    assert rooms == [4 * 7 * 3, 4 * 9 * 2]
+    for some in (groups,) if together else map(list, zip(groups, strict=True)):
+        make.emit(ComputeSet(tuple(some)))
+    plan = plan_memory(make.program(synced=False), TINY)
+    states = 2 * (8 + 2 * 4 + 4)
+    room = sum(rooms) if together else max(rooms)
+    assert on_tiles(plan, Category.VERTEX_STATE) == [0, 0, states + room, 0]
 
 
 def test_steps_have_code_on_tiles_that_take_part() -> None:

@@ -231,6 +231,12 @@ class Codelet:
         """Return the bytes of tables that belong to a vertex; the tensors are its parts."""
         return 0
 
+    def room_bytes(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> int:
+        """Return the bytes that workers leave for each other while a vertex runs; as above."""
+        return 0
+
 
 CODELETS: dict[str, type[Codelet]] = {}
 

@@ -239,7 +239,7 @@ class Scatter(Codelet):
             assumed += copied.assumed_cycles + (each if rests or looks.are_noted else 0)
         return TileWork(cycles, assumed)
 
-    def table_bytes(
+    def room_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> int:
         """Return the room of the notes, all windows in one tile at worst."""

@@ -233,7 +233,7 @@ class FusedReduce(Codelet):
         kinds = zip(values, self.expression.result_types, strict=True)
         return [Tensor("f16" if x in narrow else kind, sizes) for x, kind in kinds], hidden
 
-    def table_bytes(
+    def room_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> int:
         """Return the room for what the workers leave of each other's outputs."""

@@ -336,7 +336,7 @@ class Reduce(Codelet):
             machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
         )
 
-    def table_bytes(
+    def room_bytes(
         self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
     ) -> int:
         """Return the room for what the workers leave of each other's outputs."""

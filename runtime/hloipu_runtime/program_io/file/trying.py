@@ -54,6 +54,7 @@ def vertex_work(group: VertexGroup, variables: Sequence[Variable], machine: Mach
     group.codelet.work(machine, operands, results)
     group.codelet.state_bytes(machine, len(operands), len(results))
     group.codelet.table_bytes(machine, operands, results)
+    group.codelet.room_bytes(machine, operands, results)
 
 
 def try_vertex(group: VertexGroup, variables: Sequence[Variable], number: int) -> None:

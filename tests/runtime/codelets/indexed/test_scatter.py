@@ -221,7 +221,7 @@ def test_workers_note_the_windows_of_their_tile_where_most_fall_elsewhere() -> N
     supervisor = TINY.tile.supervisor_vertex_cycles
     assert work.cycles == supervisor + 6 * (2 * 33 + noted + read + (13 + 4 * 3))
     assert work.assumed_cycles == work.cycles
-    assert codelet.table_bytes(TINY, operands, operands[:1]) == 600 * 8
+    assert codelet.room_bytes(TINY, operands, operands[:1]) == 600 * 8
     few = [operands[0], Tensor("s32", (6, 1)), Tensor("f32", (6, 8))]
-    assert codelet.table_bytes(TINY, few, operands[:1]) == 0
+    assert codelet.room_bytes(TINY, few, operands[:1]) == 0
     assert codelet.work(TINY, few, operands[:1]).assumed_cycles == 0

@@ -80,5 +80,5 @@ def test_pieces_of_uneven_rows_take_room() -> None:
     codelet = FusedReduce(TIMES, ((0, 1), (0, 1)), 2, (1,), "add", ("f32",))
     for count, pieces in ((7, 3), (6, 0)):
         rows, result = Tensor("f32", (count, 600)), Tensor("f32", (count,))
-        assert sums.table_bytes(GC200, [rows, number], [result]) == 4 * count * pieces
-        assert codelet.table_bytes(GC200, [rows, rows, number], [result]) == 4 * count * pieces
+        assert sums.room_bytes(GC200, [rows, number], [result]) == 4 * count * pieces
+        assert codelet.room_bytes(GC200, [rows, rows, number], [result]) == 4 * count * pieces
