@@ -73,15 +73,15 @@ class Counts:
             most, lambda most: too_many_iterations(name, most, limit.sources.get(name, "")), count
         )
 
-    def ran(self, place: str) -> None:
-        """Count one run of a block."""
-        self.runs[place] += 1
+    def ran(self, place: str, runs: int = 1) -> None:
+        """Count one run of a block, or some."""
+        self.runs[place] += runs
         if self.progress is not None:
-            self.advance()
+            self.advance(runs)
 
-    def advance(self) -> None:
-        """Tell that one more step or iteration is done."""
-        self.done += 1
+    def advance(self, count: int = 1) -> None:
+        """Tell that one more step or iteration is done, or some."""
+        self.done += count
         if self.progress is not None:
             self.progress(self.done)
 
