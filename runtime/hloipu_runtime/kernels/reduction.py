@@ -190,9 +190,7 @@ def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
     return tuple(folds)
 
 
-def folds_in_order(
-    shape: Sizes, dimensions: Sizes, *, rounds: bool
-) -> tuple[Sizes, ...] | None:
+def folds_in_order(shape: Sizes, dimensions: Sizes, *, rounds: bool) -> tuple[Sizes, ...] | None:
     """Return how few elements that lie row-major are reduced: as (outer, count, inner).
 
     None where sums, which round, are not along the middle axis in one go.

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class _Function(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012  # as ctypes wants it
+    _fields_ = [  # as ctypes wants it
         ("head", ctypes.c_char * object.__basicsize__),
         ("inputs", ctypes.c_int),
         ("outputs", ctypes.c_int),

@@ -29,6 +29,8 @@ SECONDS_PER_NODE = 0.01
 """To compile; measured on x86-64 by LLVM 20."""
 CALL_SECONDS = 0.02
 """Of one call of compiled turns, about: between calls an interrupt is taken."""
+MOST_ELEMENTS = 1 << 16
+"""Of an array that is laid row-major before a loop; assumed."""
 _FIRST_TURNS = 64
 
 
@@ -55,7 +57,16 @@ class LoopTurns:
         self._kept: tuple[Array, ...] = ()
 
     def of(self, values: Values, counts: Counts, iterations: Iterable[object]) -> Iterable[object]:
-        """Return what the loop goes through that is entered; see `Counts.iterations`."""
+        """Return what the loop goes through that is entered; see `Counts.iterations`.
+
+        Small arrays that it begins with are laid row-major, as compiled turns leave them: sums of
+        the first turn are then in the same order in either way.
+        """
+        for v in self._turns:
+            x = values[v]
+            if not x.flags.c_contiguous and x.size <= MOST_ELEMENTS:
+                values[v] = np.ascontiguousarray(x)
+        x = None
         if self._is_pythons or counts.limit.most is not None or not settings().compiles:
             return iterations
         return self._mixed(values, counts, iterations)
@@ -92,7 +103,7 @@ class LoopTurns:
             x = values[v]
             if x.strides != strides:
                 return False
-        return all(np.asarray(values[v]).flags.c_contiguous for v in self._turns)
+        return all(values[v].flags.c_contiguous for v in self._turns)
 
     def _look(self, values: Values, *, compiles: bool) -> None:
         """Look for the code, or compile it."""

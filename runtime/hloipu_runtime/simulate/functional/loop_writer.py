@@ -16,7 +16,7 @@ from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.native_lowering import lowered, storage_type
+from hloipu_runtime.codelets.core.native_lowering import Constant, lowered, storage_type
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
@@ -83,9 +83,7 @@ def written(node: Node, table: Sequence[Value], first: Values, values: Values) -
 
 
 class _Writer:
-    def __init__(
-        self, node: Node, table: Sequence[Value], first: Values, values: Values
-    ) -> None:
+    def __init__(self, node: Node, table: Sequence[Value], first: Values, values: Values) -> None:
         self.node, self.table, self.first, self.given = node, table, first, values
         self.region = Region()
         self.held: dict[ValueId, Held] = {}
@@ -282,9 +280,7 @@ class _Writer:
         """Return memory for a result while `reads` are read; is theirs only element by element."""
         shape, kind = self._form(written)
         place = self._free_state(written)
-        if place is None or any(
-            isinstance(x, Place) and x.memory is place.memory for x in reads
-        ):
+        if place is None or any(isinstance(x, Place) and x.memory is place.memory for x in reads):
             return self.region.temporary(shape, kind)
         return place
 
@@ -416,14 +412,17 @@ class _Writer:
         steps = _staged(expression, self.halves)
         made: dict[int, Held] = {}
         is_unsure = False
+        covers: dict[int, set[int]] = {}
         for k, held in enumerate(operands):
             if isinstance(held, Place):
-                full = held.view.shape == shape and prod(shape) > 1
-                is_unsure |= full and not (
-                    held.view.flags.c_contiguous and not self._is_unsure(held)
-                )
-                held = held.seen(np.broadcast_to(held.view, shape))
+                view = np.broadcast_to(held.view, shape)
+                is_unsure |= self._is_unsure(held) or not _is_in_order(view)
+                covers[k] = {d for d, stride in enumerate(view.strides) if stride and shape[d] > 1}
+                held = held.seen(view)
             made[k] = held
+        for number, part in enumerate(steps.lowered.parts, len(operands)):
+            given = () if isinstance(part, Constant) else part.arguments
+            covers[number] = set().union(*(covers.get(x, set()) for x in given))
         for number, value in steps.constants.items():
             place = self.region.constant(value, steps.lowered.type_of(number))
             made[number] = place.seen(np.broadcast_to(place.view, shape))
@@ -435,16 +434,17 @@ class _Writer:
                 self._kernel(stage, made, shape, outs)
             else:
                 made[stage.number] = self._numpys(stage.part.function, stage, made, shape)
+        long = {d for d, n in enumerate(shape) if n > 1}
         held_results = []
         for number in results:
             held = made[number]
-            if isinstance(held, Place) and is_unsure:
-                self._doubt(held)
-            if isinstance(held, Place) and number in steps.constants:
-                copy = self.region.temporary(shape, held.type)
-                self.region.copy(held, copy)
-                self._doubt(copy)
-                held = copy
+            if isinstance(held, Place):
+                if number in steps.constants:
+                    copy = self.region.temporary(shape, held.type)
+                    self.region.copy(held, copy)
+                    held = copy
+                if is_unsure or covers.get(number, set()) != long:
+                    self._doubt(held)
             held_results.append(held)
         return held_results
 
@@ -515,14 +515,20 @@ class _Writer:
         if what.monoid:
             return [
                 self._monoid(
-                    what.monoid, kind, self._whole(x, shape), what.dimensions, self.region.one(init)
+                    what.monoid,
+                    kind,
+                    self._whole(x, shape, what.monoid),
+                    what.dimensions,
+                    self.region.one(init),
                 )
                 for x, init, kind in zip(operands, inits, what.element_types, strict=True)
             ]
         return self._region(what, [self._whole(x, shape) for x in operands], inits)
 
-    def _whole(self, held: Held, shape: Sizes) -> Place:
-        """Return a value as a row-major array that the plain path has so as well."""
+    def _whole(self, held: Held, shape: Sizes, monoid: str = "") -> Place:
+        """Return a value as a row-major array, which for sums the plain path must have so too."""
+        if monoid != "add" or held.type not in ("f32", "f64"):
+            return self.region.in_memory(held, shape)
         if isinstance(held, Register):
             if prod(shape) > 1:
                 raise Refused
@@ -635,9 +641,7 @@ class _Writer:
             parts = []
             for slab in slabs:
                 offset = region.new(f"mul nsw i64 {turn}, {slab.view.strides[0]}")
-                pointer = region.new(
-                    f"getelementptr i8, ptr {region.address(slab)}, i64 {offset}"
-                )
+                pointer = region.new(f"getelementptr i8, ptr {region.address(slab)}, i64 {offset}")
                 view = slab.view[0, ...]
                 parts.append(Place(Memory(pointer, 0, view), view, slab.type))
             computed = self._expression(body, [*accumulators, *parts], shape)
@@ -689,7 +693,7 @@ class _Writer:
                 else:
                     init = inits[taken]
                 reduced = self._monoid(
-                    monoid, element, self._whole(source, whole), what.dimensions, init
+                    monoid, element, self._whole(source, whole, monoid), what.dimensions, init
                 )
                 assert isinstance(reduced, Place)
                 values.append(reduced.seen(reduced.view.reshape(single)))
@@ -806,6 +810,14 @@ def merged_batches(batch: Sizes, strides: Sequence[Sizes]) -> tuple[int, Sizes] 
     if len(dimensions) > 1:
         return None
     return dimensions[0] if dimensions else (1, (0,) * len(strides))
+
+
+def _is_in_order(view: Array) -> bool:
+    """Whether numpy lays what it makes of an array row-major."""
+    strides = [x for n, x in zip(view.shape, view.strides, strict=True) if n > 1 and x]
+    return all(x >= y > 0 for x, y in zip(strides, strides[1:], strict=False)) and (
+        not strides or strides[-1] > 0
+    )
 
 
 def _op(monoid: str, kind: str) -> str:
