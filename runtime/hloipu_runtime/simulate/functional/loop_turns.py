@@ -75,14 +75,12 @@ class LoopTurns:
         self, values: Values, counts: Counts, iterations: Iterable[object]
     ) -> Iterator[object]:
         """Yield for each turn that is Python's; between two, do all that are left."""
-        done = 0
         began = perf_counter()
-        for turn in iterations:
+        for done, turn in enumerate(iterations):
             if self._is_ready(values):
                 self._run(values, counts, done)
                 return
             yield turn
-            done += 1
             now = perf_counter()
             self._seconds += now - began
             began = now

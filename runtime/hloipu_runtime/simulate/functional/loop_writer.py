@@ -7,6 +7,7 @@ refused: the loop then stays Python's.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple
 
@@ -304,7 +305,7 @@ class _Writer:
         return source.seen(view)
 
     def _definition(self, what: Definition, node: Node) -> Held:
-        shape, kind = self._form(what.value)
+        shape = self._form(what.value)[0]
         if what.base is None and len(what.pieces) == 1:
             (piece,) = what.pieces
             source = self._value(piece.value)
@@ -610,7 +611,7 @@ class _Writer:
         associative = count > SEQUENTIAL_STEPS if what.associative is None else what.associative
         if not associative:
             return self._one_by_one(what.body, slabs, inits, kept_shape)
-        while (count := slabs[0].view.shape[0]) > 1:
+        while (count := len(slabs[0].view)) > 1:
             even = count - count % 2
             halves = [s.seen(s.view[start:even:2]) for start in (0, 1) for s in slabs]
             folded = self._expression(what.body, halves, (even // 2, *kept_shape))
@@ -715,7 +716,7 @@ class _Writer:
 
     # --- products ---------------------------------------------------------------------------------
     def _dot(self, what: Dot, node: Node) -> Held:
-        shape, kind = self._form(node.writes[0])
+        kind = self._form(node.writes[0])[1]
         dims = DotDimensions(
             what.lhs_batch, what.rhs_batch, what.lhs_contracting, what.rhs_contracting
         )
@@ -815,9 +816,7 @@ def merged_batches(batch: Sizes, strides: Sequence[Sizes]) -> tuple[int, Sizes] 
 def _is_in_order(view: Array) -> bool:
     """Whether numpy lays what it makes of an array row-major."""
     strides = [x for n, x in zip(view.shape, view.strides, strict=True) if n > 1 and x]
-    return all(x >= y > 0 for x, y in zip(strides, strides[1:], strict=False)) and (
-        not strides or strides[-1] > 0
-    )
+    return all(x >= y > 0 for x, y in pairwise((*strides, 1)))
 
 
 def _op(monoid: str, kind: str) -> str:

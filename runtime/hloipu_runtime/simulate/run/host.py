@@ -137,9 +137,9 @@ class CurrentRun(Counts):
     def __init__(self) -> None:
         self.counts = Counts()
 
-    def ran(self, place: str) -> None:
-        """Count one run of a block."""
-        self.counts.ran(place)
+    def ran(self, place: str, runs: int = 1) -> None:
+        """Count one run of a block, or some."""
+        self.counts.ran(place, runs)
 
     def iterations(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
         """Return what a loop goes through that is entered."""
