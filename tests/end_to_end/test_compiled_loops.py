@@ -85,7 +85,9 @@ BODIES = {
     "what is written over is read later": (SCAN, """
       o = s32[] constant(0) u = {t}[1,6] reshape(y)
       nx = {t}[9,6] dynamic-update-slice(x, u, k, o)
-      r = {t}[1,6] dynamic-slice(x, k, o), dynamic_slice_sizes={1,6} ny = {t}[6] reshape(r)""",
+      l = {t}[1,1] dynamic-slice(nx, k, o), dynamic_slice_sizes={1,1} v = {t}[] reshape(l)
+      i = s32[] convert(v) j = s32[] add(i, k)
+      r = {t}[1,6] dynamic-slice(x, j, o), dynamic_slice_sizes={1,6} ny = {t}[6] reshape(r)""",
         "nx, ny"),
     "handed on": ("{t}[8] x, {t}[8] y, {t}[8] z", "nz = {t}[8] add(x, z)", "y, nz, x"),
     "columns": ("{t}[4,6] x", """
@@ -101,8 +103,10 @@ BODIES = {
       c = {t}[8] dot(z, y), lhs_contracting_dims={0}, rhs_contracting_dims={0} nz = {t}[8] tanh(c)
       """, "nx, y, nz"),
     "batches": ("{t}[3,2,5] x, {t}[3,7,5] y", """
-      s = {t}[3,2,7] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
-      u = {t}[3,2,5] dot(s, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+      s = {t}[3,2,7] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+        lhs_contracting_dims={2}, rhs_contracting_dims={2}
+      u = {t}[3,2,5] dot(s, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+        lhs_contracting_dims={2}, rhs_contracting_dims={1}
       nx = {t}[3,2,5] sine(u)""", "nx, y"),
     "bits": ("u32[17] x, pred[17] p, s8[17] y", """
       c = u32[] constant(13) one = u32[17] broadcast(c), dimensions={}

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.kernels.core.blocks import aligned_empty
 from hloipu_runtime.kernels.native.instructions import (
     Instruction,
     Text,
@@ -325,18 +324,21 @@ class Region:
             values = folded + values[2 * len(folded) :]
         return values[0]
 
-    def kept_arrays(self) -> tuple[Array, ...]:
-        """Return the header, with addresses of numpy's loops, the arena and the constants."""
+    def header(self) -> Array:
+        """Return the array that a region begins with, addresses of numpy's loops in it."""
         header = np.zeros(len(HEADER) + 2 * len(self.loops), np.int64)
         for k, loop in enumerate(self.loops):
             address = loop.address
             assert address is not None  # asked before it was called
             header[len(HEADER) + 2 * k :][:2] = address
+        return header
+
+    def kept_constants(self) -> Array:
+        """Return the constants, each at its place."""
         constants = np.zeros(max(1, len(self.constants)), np.int64)
         for offset, value in self.constants.values():
-            place = constants[offset // 8 :].view(value.dtype)
-            place[0] = value
-        return header, aligned_empty((max(1, self.arena_bytes),), np.dtype(np.uint8)), constants
+            constants[offset // 8 :].view(value.dtype)[0] = value
+        return constants
 
     # --- all of it --------------------------------------------------------------------------------
     def whole(self, name: str, memories: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hloipu_runtime.kernels.core.blocks import aligned_empty
 from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import Repeat, RepeatWhile
@@ -124,7 +125,8 @@ class LoopTurns:
             self._is_pythons = compiles
             return
         self._layout = [values[v].strides for v in self._written.outside]
-        self._kept = region.kept_arrays()
+        arena = aligned_empty((max(1, region.arena_bytes),), np.dtype(np.uint8))
+        self._kept = region.header(), arena, region.kept_constants()
 
     def _run(self, values: Values, counts: Counts, done: int) -> None:
         """Do all turns that are left, some of them in each call."""

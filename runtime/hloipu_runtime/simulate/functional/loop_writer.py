@@ -604,7 +604,7 @@ class _Writer:
         kept = [d for d in range(len(shape)) if d not in wanted]
         kept_shape = tuple(shape[d] for d in kept)
         count = prod(shape[d] for d in wanted)
-        slabs = []
+        slabs: list[Place] = []
         for x in operands:
             moved = self.region.row_major(x.seen(x.view.transpose((*wanted, *kept))))
             slabs.append(moved.seen(moved.view.reshape(count, *kept_shape)))
@@ -615,14 +615,14 @@ class _Writer:
             even = count - count % 2
             halves = [s.seen(s.view[start:even:2]) for start in (0, 1) for s in slabs]
             folded = self._expression(what.body, halves, (even // 2, *kept_shape))
-            following = []
-            for x, slab in zip(folded, slabs, strict=True):
+            following: list[Place] = []
+            for made, slab in zip(folded, slabs, strict=True):
                 size = (count - even // 2, *kept_shape)
-                if even == count and isinstance(x, Place):
-                    following.append(x)
+                if even == count and isinstance(made, Place):
+                    following.append(made)
                     continue
                 target = self.region.temporary(size, slab.type)
-                self.region.copy(x, target.seen(target.view[: even // 2]))
+                self.region.copy(made, target.seen(target.view[: even // 2]))
                 if even != count:
                     last = target.seen(target.view[even // 2 :])
                     self.region.copy(slab.seen(slab.view[-1:]), last)
