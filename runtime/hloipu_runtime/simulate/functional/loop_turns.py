@@ -135,6 +135,8 @@ class LoopTurns:
         assert code is not None
         state = [np.array(values[v]) for v in self._turns]
         arrays = (header, *kept, *[values[v] for v in written.outside], *state)
+        for v, x in zip(self._turns, state, strict=True):
+            values[v] = x  # also of a run that is broken off: what the last whole turn left
         left = None if isinstance(self._what, RepeatWhile) else self._what.count - done
         most, address = _FIRST_TURNS, id(arrays)
         while left is None or left:
@@ -142,16 +144,13 @@ class LoopTurns:
             began = perf_counter()
             with _one_thread() if written.multiplies else _NOTHING:
                 code(address)
-            taken = int(header[1])
-            is_ended = bool(header[2])
+            taken, is_ended = int(header[1]), bool(header[2])
             self._count(counts, taken, is_ended=is_ended)
             if is_ended:
                 break
             left = None if left is None else left - taken
             if perf_counter() - began < CALL_SECONDS / 2:
                 most *= 2
-        for v, x in zip(self._turns, state, strict=True):
-            values[v] = x
 
     def _count(self, counts: Counts, turns: int, *, is_ended: bool) -> None:
         """Count what was run; a condition is asked once more at the end."""
