@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hloipu_runtime.kernels.native.library import CodePointer
     from hloipu_runtime.simulate.functional.loop_writer import Written
 
-FEWEST_SECONDS = 0.01
+FEWEST_SECONDS = 0.05
 """By Python before a loop's code is looked for: to import LLVM and write the text takes longer."""
 SECONDS_PER_NODE = 0.01
 """To compile; measured on x86-64 by LLVM 20."""
@@ -107,7 +107,8 @@ class LoopTurns:
     def _look(self, values: Values, *, compiles: bool) -> None:
         """Look for the code, or compile it."""
         from hloipu_runtime.kernels.native.library import the_compiler
-        from hloipu_runtime.simulate.functional.loop_writer import Refused, written
+        from hloipu_runtime.simulate.functional.loop_writer import written
+        from hloipu_runtime.simulate.functional.region_values import Refused
 
         compiler = the_compiler()
         try:
