@@ -55,7 +55,7 @@ RATIOS = {
 COLD_TARGET, PEAK_TARGET = 0.5, 0.6
 """Most times of XLA's that a new process may take to its first result, and of memory."""
 
-WARM_SECONDS, WARM_CALLS = 1.0, 40
+WARM_SECONDS, WARM_CALLS = 1.0, 4000
 """Run so long, or so often, before anything is measured: kernels are compiled after a while."""
 
 

@@ -190,6 +190,22 @@ def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
     return tuple(folds)
 
 
+def folds_in_order(shape: Sizes, dimensions: Sizes, *, rounds: bool) -> tuple[Sizes, ...] | None:
+    """Return how few elements that lie row-major are reduced: as (outer, count, inner).
+
+    None where sums, which round, are not along the middle axis in one go.
+    """
+    folds = _folds(shape, dimensions)
+    if rounds and any(inner > 1 and count > 2 * SUM_BLOCK_ROWS for _, count, inner in folds):
+        return None
+    return folds
+
+
+def is_by_columns(outer: int, count: int) -> bool:
+    """Whether columns of rows are combined pairwise, and not one after another."""
+    return count <= SHORT_AXIS and outer >= MANY_ROWS
+
+
 def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes], *, any_order: bool = False) -> Array:
     for fold in folds:
         rows = x.reshape(fold)
@@ -264,7 +280,7 @@ def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:
             return _fold_middle(partial, ufunc)
         return np.asarray(ufunc.reduce(x, axis=1, dtype=dtype))
     rows = x.reshape(outer, count)
-    if count <= SHORT_AXIS and outer >= MANY_ROWS:
+    if is_by_columns(outer, count):
         return _fold_columns(rows, ufunc)
     if ufunc is np.multiply and rows.size > MANY_ROWS and count > SHORT_AXIS:
         # numpy's product is one chain of dependent multiplications; halves fold side by side.

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tools.bench.shared import loop_modules
 from tools.bench.shared.op_cases import Case
 
 LEARNING_RATE = 0.01
@@ -326,6 +327,6 @@ def _sorts() -> Programs:
 
 FAMILIES: dict[str, Callable[[], Programs]] = {
     "mlp": _mlp, "lenet": _lenet, "resnet": _resnet, "gpt2": _gpt2, "lstm": _lstm,
-    "chains": _chains, "rows": _rows, "sorts": _sorts,
+    "chains": _chains, "rows": _rows, "sorts": _sorts, "loops": loop_modules.programs,
 }  # fmt: skip
 """Family -> its programs: name, function, abstract arguments."""

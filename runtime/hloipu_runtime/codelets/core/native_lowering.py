@@ -30,6 +30,8 @@ class NumpyStep(NamedTuple):
     arguments: tuple[int, ...]
     type: str
     """Storage type of its result."""
+    function: np.ufunc | None = None
+    """Numpy's, if the step is a call of one."""
 
 
 class Constant(NamedTuple):
@@ -72,8 +74,9 @@ class _Writer:
     def op(self, op: str, kind: str, *arguments: int) -> int:
         return self.add(Instruction(op, arguments, kind))
 
-    def numpy(self, step: Step, kind: str, *arguments: int) -> int:
-        return self.add(NumpyStep(step, arguments, kind))
+    def numpy(self, step: Step, kind: str, *arguments: int, function: object = None) -> int:
+        own = function if isinstance(function, np.ufunc) else None
+        return self.add(NumpyStep(step, arguments, kind, own))
 
     def constant(self, value: Array, kind: str) -> int:
         key = (kind, value.tobytes())
@@ -318,22 +321,15 @@ def _erf(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]
 
 def _by_numpy(writer: _Writer, opcode: str, kind: str, *given: int) -> int:
     """Add what numpy computes of f32 or f64, not rounded."""
-    if len(given) == 2:
-        of_two = binary_kernels.REAL_KERNELS[opcode]
+    kernels = binary_kernels.REAL_KERNELS if len(given) == 2 else unary_kernels.REAL_KERNELS
+    kernel: Callable[..., object] = kernels[opcode]
 
-        def step(x: list[Array], out: Array | None) -> Array:
-            out = np.empty(x[0].shape, x[0].dtype) if out is None else out
-            of_two(x[0], x[1], out)
-            return out
-    else:
-        of_one = unary_kernels.REAL_KERNELS[opcode]
+    def step(x: list[Array], out: Array | None) -> Array:
+        out = np.empty(x[0].shape, x[0].dtype) if out is None else out
+        kernel(*x[: len(given)], out)
+        return out
 
-        def step(x: list[Array], out: Array | None) -> Array:
-            out = np.empty(x[0].shape, x[0].dtype) if out is None else out
-            of_one(x[0], out)
-            return out
-
-    return writer.numpy(step, kind, *given)
+    return writer.numpy(step, kind, *given, function=kernel)
 
 
 def _transcendental(

@@ -82,6 +82,24 @@ def blas_matmul(a: Array, b: Array, flops: float, out: Array | None = None) -> A
                 _Process.changed.notify_all()
 
 
+class on_one_thread:
+    """Let BLAS multiply on one thread while the block runs, whoever calls it."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        with _Process.lock:
+            if _Process.single is not True:
+                _wait_and_set(single=True)
+            _Process.products += 1
+
+    def __exit__(self, *error: object) -> None:
+        with _Process.lock:
+            _Process.products -= 1
+            if _Process.waiting and not _Process.products:
+                _Process.changed.notify_all()
+
+
 def begin_with_blas_threads() -> None:
     """Remember to give BLAS the threads that it has: those of the first product that changes them.
 

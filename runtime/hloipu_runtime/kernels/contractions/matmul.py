@@ -53,6 +53,14 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     return blas_matmul(for_blas(lhs), for_blas(rhs), 2.0 * m * k * n, out)
 
 
+def is_one_call(lhs: Array, rhs: Array) -> bool:
+    """Whether `matmul` of floats is one call of BLAS on the operands where they lie."""
+    (m, k), n, batch = lhs.shape[-2:], rhs.shape[-1], lhs.shape[:-2]
+    if k == 1 or (batch and (m == n == 1 or m * k * n <= _TINY_PRODUCTS)):
+        return False
+    return for_blas(lhs) is lhs and for_blas(rhs) is rhs
+
+
 def is_cheap_in_integers(m: int, k: int, n: int, matrices: int) -> bool:
     """Tell whether numpy's integer loops beat exact float digits for this many such products."""
     if min(m, k, n) <= 1 or m * k * n * matrices <= _FEW_PRODUCTS:

@@ -145,8 +145,8 @@ class _Writing:
             self.line(f"{label}:")
         for value, source, monoid in loop.reductions:
             kind = self.types[value] = self.types[source]
-            name = f"{monoid}.{kind}"
-            self.reducers[name] = _sum(kind) if monoid == "add" else _extremum(monoid, kind)
+            name, self.reducers[name], declared = reducer(monoid, kind)
+            self.body.intrinsics |= declared
             at = rows[self.place[source]]
             register = register_type(kind)
             reduced = self.body.new(f"call {register} @{name}(ptr {at}, i64 %columns)")
@@ -196,12 +196,8 @@ def text_of(kernel: RowKernel, name: str) -> str:
         *NEXT_ROW,
     ]
     reducers = [line for key in sorted(writing.reducers) for line in writing.reducers[key]]
-    declared = dict(body.intrinsics)
-    for key in sorted(writing.reducers):
-        monoid, _, kind = key.partition(".")
-        declared |= {} if monoid == "add" else _declared_by_extrema(kind)
     lines = [
-        *sorted(declared.values()),
+        *sorted(body.intrinsics.values()),
         *reducers,
         *body.lines,
         'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
@@ -211,6 +207,13 @@ def text_of(kernel: RowKernel, name: str) -> str:
         *writing.groups,
     ]
     return "\n".join(lines) + "\n"
+
+
+def reducer(monoid: str, kind: str) -> tuple[str, list[str], dict[str, str]]:
+    """Return a function's name, its text, and what it declares: elements side by side, reduced."""
+    if monoid == "add":
+        return f"add.{kind}", _sum(kind), {}
+    return f"{monoid}.{kind}", _extremum(monoid, kind), _declared_by_extrema(kind)
 
 
 def _sum(kind: str) -> list[str]:

@@ -36,6 +36,7 @@ from hloipu_runtime.simulate.functional.block_source import (
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.known_values import first_values, with_known_values
 from hloipu_runtime.simulate.functional.logical_form import collapse
+from hloipu_runtime.simulate.functional.loop_turns import LoopTurns
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
@@ -158,7 +159,9 @@ class FunctionalEngine:
         ]
         count = what.count if isinstance(what, Repeat) else None
         name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
-        iterations = f"counts.iterations({name}, {path}, {count})"
+        turns = LoopTurns(node, self.program.values, self._first, node.place)
+        given = f"v, counts, counts.iterations({name}, {path}, {count})"
+        iterations = f"{self._names.of('f', turns.of)}({given})"
         made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, iterations))
         return made
 

@@ -73,15 +73,15 @@ class Counts:
             most, lambda most: too_many_iterations(name, most, limit.sources.get(name, "")), count
         )
 
-    def ran(self, place: str) -> None:
-        """Count one run of a block."""
-        self.runs[place] += 1
+    def ran(self, place: str, runs: int = 1) -> None:
+        """Count one run of a block, or some."""
+        self.runs[place] += runs
         if self.progress is not None:
-            self.advance()
+            self.advance(runs)
 
-    def advance(self) -> None:
-        """Tell that one more step or iteration is done."""
-        self.done += 1
+    def advance(self, count: int = 1) -> None:
+        """Tell that one more step or iteration is done, or some."""
+        self.done += count
         if self.progress is not None:
             self.progress(self.done)
 
@@ -137,9 +137,9 @@ class CurrentRun(Counts):
     def __init__(self) -> None:
         self.counts = Counts()
 
-    def ran(self, place: str) -> None:
-        """Count one run of a block."""
-        self.counts.ran(place)
+    def ran(self, place: str, runs: int = 1) -> None:
+        """Count one run of a block, or some."""
+        self.counts.ran(place, runs)
 
     def iterations(self, name: str, path: str, count: int | None = None) -> Iterable[object]:
         """Return what a loop goes through that is entered."""

@@ -120,7 +120,8 @@ def test_carried_values_change_places(size: int, turns: int) -> None:
         np.testing.assert_array_equal(host.outputs["out0"], a * ramp(size))
         np.testing.assert_array_equal(host.outputs["out1"], b * ramp(size))
         assert sum(counts.runs[x] for x in counts.runs if x.endswith("/repeat")) == turns
-    assert re.search(rf"for _ in counts\.iterations\(\w+, \w+, {turns}\):", engine.source)
+    turns_of = rf"for _ in \w+\(v, counts, counts\.iterations\(\w+, \w+, {turns}\)\):"
+    assert re.search(turns_of, engine.source)
 
 
 def steps_of_several_ops(size: int) -> str:

@@ -1,0 +1,298 @@
+"""Writes a loop's nodes as one compiled function: small arrays, whatever they do step by step.
+
+What is written has the bits of the plain path: the same instructions, numpy's own loops and
+products on arrays that lie alike, and sums in the same order. What cannot be told to be so is
+refused: the loop then stays Python's.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.native.regions import (
+    Held,
+    Memory,
+    Place,
+    Region,
+    Register,
+)
+from hloipu_runtime.program.program import Array, Value
+from hloipu_runtime.program.steps import Definition, RepeatWhile, ValueId
+from hloipu_runtime.simulate.functional.known_values import is_known
+from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
+from hloipu_runtime.simulate.functional.region_products import RegionProducts
+from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
+from hloipu_runtime.simulate.functional.region_values import MOST_ELEMENTS, Refused, Sizes
+from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
+
+MOST_NODES = 400
+"""LLVM takes some milliseconds for each; assumed."""
+
+
+class Written(NamedTuple):
+    """A loop as a compiled function's text."""
+
+    region: Region
+    memories: tuple[str, ...]
+    """Names of the memory of `outside`, then of `turns`."""
+    outside: tuple[ValueId, ...]
+    """Values from around the loop that it reads."""
+    turns: tuple[ValueId, ...]
+    """Values that it carries from turn to turn, in row-major arrays."""
+    multiplies: bool
+    """Whether BLAS must be told to use one thread."""
+
+
+def written(node: Node, table: Sequence[Value], first: Values, values: Values) -> Written:
+    """Return a loop's text for outside values that lie as these; raises Refused."""
+    loop = node.what
+    assert not isinstance(loop, Codelet | Definition)
+    return _Writer(node, table, first, values).written()
+
+
+class _Writer(RegionReductions, RegionProducts):
+    def written(self) -> Written:
+        loop, region = self.node.what, self.region
+        carried = loop.carried  # type: ignore[union-attr]
+        body = self.node.blocks[-1]
+        if sum(len(block.nodes) for block in self.node.blocks) > MOST_NODES:
+            raise Refused
+        turns = tuple(x.turn for x in carried)
+        for k, turn in enumerate(turns):
+            self.state[turn] = self._carried(turn, f"%turn.{k}")
+        following: dict[ValueId, list[ValueId]] = {}
+        for x in carried:
+            following.setdefault(x.following, []).append(x.turn)
+        self.turn_of = {v: into[0] for v, into in following.items()}
+        most, done_at, ended_at = (
+            region.new(f"getelementptr i64, ptr %header, i64 {k}") if k else "%header"
+            for k in range(3)
+        )
+        bound = region.new(f"load i64, ptr {most}")
+        region.jump("head")
+        region.begin("head")
+        phi = len(region.text.lines)
+        region.line("")
+        for turn, place in self.state.items():
+            self.held[turn] = place if prod(place.view.shape) > 1 else self._loaded(place)
+        again = region.new(f"icmp ult i64 %done, {bound}")
+        region.choose(again, "going", "stopped")
+        region.begin("going")
+        if isinstance(loop, RepeatWhile):
+            self._block(self.node.blocks[0], (loop.predicate_value, *turns))
+            region.choose(region.one(self._value(loop.predicate_value)), "body", "ended")
+            region.begin("body")
+        self._block(body, tuple(following))
+        self._carry([(x.turn, x.following) for x in carried])
+        following_turn = region.new("add nuw i64 %done, 1")
+        region.text.lines[phi] = (
+            f"  %done = phi i64 [0, %entry], [{following_turn}, %{region._label}]"
+        )
+        region.jump("head")
+        for label, ended in (("ended", 1), ("stopped", 0)):
+            if label == "ended" and not isinstance(loop, RepeatWhile):
+                continue
+            region.begin(label)
+            region.line(f"store i64 %done, ptr {done_at}")
+            region.line(f"store i64 {ended}, ptr {ended_at}")
+            region.line("ret void")
+        names = (*self.outside.values(), *(x.memory.pointer for x in self.state.values()))
+        return Written(region, names, tuple(self.outside), turns, self.multiplies)
+
+    def _carried(self, value: ValueId, name: str) -> Place:
+        shape, kind = self._form(value)
+        stand_in = np.empty(shape, storage_dtype(self.table[value].element_type))
+        return Place(Memory(name, 0, stand_in), stand_in, kind)
+
+    def _carry(self, pairs: Sequence[tuple[ValueId, ValueId]]) -> None:
+        """Write what is carried on to where the next turn reads it."""
+        moving: list[tuple[Held, Place]] = []
+        for turn, following in pairs:
+            source, target = self._value(following), self.state[turn]
+            if isinstance(source, Place):
+                if not source.view.flags.c_contiguous or self._is_unsure(source):
+                    raise Refused  # the plain path would carry it on as it lies
+                if source.memory is target.memory:
+                    continue
+            moving.append((source, target))
+        targets = {id(target.memory) for _, target in moving}
+        for k, (source, target) in enumerate(moving):
+            if isinstance(source, Place) and id(source.memory) in targets:
+                copy = self.region.temporary(source.view.shape, source.type)
+                self.region.copy(source, copy)
+                moving[k] = copy, target
+        for source, target in moving:
+            self.region.copy(source, target)
+
+    def _block(self, block: Collapsed, kept: Sequence[ValueId]) -> None:
+        """Write the nodes of a block; `kept` outlive it."""
+        self.last = {}
+        for n, node in enumerate(block.nodes):
+            for value in node.reads:
+                self.last[value] = n
+        self.last |= dict.fromkeys(kept, float("inf"))
+        for n, node in enumerate(block.nodes):
+            self.now = n
+            if not is_known(node, self.first):
+                self._node(node)
+
+    def _node(self, node: Node) -> None:
+        what = node.what
+        for v in (*node.reads, *node.writes):
+            if 0 in self.table[v].shape:
+                raise Refused
+        large = [v for v in node.writes if prod(self.table[v].shape) > MOST_ELEMENTS]
+        if large and not isinstance(what, DynamicUpdateSlice):
+            raise Refused
+        match what:
+            case Definition():
+                made = [self._definition(what, node)]
+            case Elementwise():
+                made = self._elementwise(what, node)
+            case DynamicSlice():
+                made = [self._slice(node)]
+            case DynamicUpdateSlice():
+                made = [self._update(node)]
+            case Dot(part=0):
+                made = [self._dot(what, node)]
+            case Reduce(parts=()):
+                made = self._reduce(what, node)
+            case FusedReduce(parts=()):
+                made = self._fused(what, node)
+            case RowRegion():
+                made = self._rows(what, node)
+            case Codelet(rearranges=True):
+                made = [self._seen(what, node)]
+            case _:
+                raise Refused
+        for v, held in zip(node.writes, made, strict=True):
+            shape, _ = self._form(v)
+            if isinstance(held, Place):
+                if held.view.shape != shape:
+                    held = held.seen(held.view.reshape(shape, copy=False))
+                if prod(shape) == 1:
+                    held = self._loaded(held)
+            self.held[v] = held
+
+    def _seen(self, what: Codelet, node: Node) -> Held:
+        """Return what only looks at its operand otherwise."""
+        (source,), shape = map(self._value, node.reads), self.table[node.writes[0]].shape
+        if isinstance(source, Register):
+            if prod(shape) == 1:
+                return source._replace(shape=shape)
+            target = self.region.temporary(shape, source.type)
+            self.region.fill(target, source.name)
+            self._doubt(target)
+            return target
+        run = what.bound([whole_block(source.view.shape)], [whole_block(shape)])
+        return self._view(source, run([source.view], [None])[0])
+
+    def _view(self, source: Place, view: Array) -> Place:
+        if not np.may_share_memory(view, source.memory.stand_in):
+            raise Refused
+        return source.seen(view)
+
+    def _definition(self, what: Definition, node: Node) -> Held:
+        shape = self._form(what.value)[0]
+        if what.base is None and len(what.pieces) == 1:
+            (piece,) = what.pieces
+            source = self._value(piece.value)
+            if isinstance(source, Register):
+                return source._replace(shape=shape)
+            view = source.view.reshape(piece.view)[cuts_of(piece)[0]]
+            return self._view(source, view)
+        pieces = [(self._value(p.value), p.view, *cuts_of(p)) for p in what.pieces]
+        if what.base is None:
+            target = self._place_for(what.value, [x for x, *_ in pieces])
+        else:
+            target = self._overwritten(what.value, what.base, [x for x, *_ in pieces])
+        for source, viewed, origin, box in pieces:
+            part = target.seen(target.view[box])
+            if isinstance(source, Place):
+                source = self._view(source, source.view.reshape(viewed)[origin])
+            self.region.copy(source, part)
+        return target
+
+    def _overwritten(self, written: ValueId, base: ValueId, reads: Sequence[Held]) -> Place:
+        """Return an array to be changed in part: its own memory if it is dead, else a copy."""
+        source = self._value(base)
+        if isinstance(source, Place) and not source.memory.pointer.startswith("%outside"):
+            is_read = any(isinstance(x, Place) and x.memory is source.memory for x in reads)
+            if source.view.flags.c_contiguous and not is_read and self._is_dead(source.memory):
+                return source
+        if prod(self.table[written].shape) > MOST_ELEMENTS:
+            raise Refused
+        target = self._place_for(written, [source, *reads])
+        self.region.copy(source, target)
+        return target
+
+    def _start(self, value: ValueId, limit: int) -> str | None:
+        """Return where a window begins, from 0 to a limit; None: at 0."""
+        if not limit:
+            return None
+        held, (_, kind) = self._value(value), self._form(value)
+        if kind[0] not in "su" or kind == "u64":
+            raise Refused
+        region, name = self.region, self.region.one(held)
+        wide = region.op("convert", "s64", name, types=[kind])
+        low = region.op("integer_extremum:max", "s64", wide, "0")
+        return region.op("integer_extremum:min", "s64", low, str(limit))
+
+    def _window(self, data: Place, sizes: Sizes, starts: Sequence[ValueId]) -> Place:
+        """Return a window of an array as a place of its own."""
+        region = self.region
+        pointer = region.address(data)
+        for value, size, whole, stride in zip(
+            starts, sizes, data.view.shape, data.view.strides, strict=True
+        ):
+            start = self._start(value, whole - size)
+            if start is not None:
+                offset = region.new(f"mul nsw i64 {start}, {stride}")
+                pointer = region.new(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        view = data.view[tuple(slice(n) for n in sizes)]
+        return Place(Memory(pointer, 0, view), view, data.type)
+
+    def _slice(self, node: Node) -> Held:
+        shape = self.table[node.writes[0]].shape
+        data = self._value(node.reads[0])
+        if isinstance(data, Register):
+            return data._replace(shape=shape)
+        window = self._window(data, shape, node.reads[1:])
+        if prod(shape) == 1:
+            return self._loaded(window)
+        target = self.region.temporary(shape, data.type)
+        self.region.copy(window, target)
+        if not window.view.flags.c_contiguous or self._is_unsure(data):
+            self._doubt(target)
+        return target
+
+    def _update(self, node: Node) -> Held:
+        data, window, *starts = node.reads
+        shape = self.table[node.writes[0]].shape
+        if self.table[window].shape == shape:
+            return self._value(window)
+        update = self._value(window)
+        target = self._overwritten(node.writes[0], data, [update])
+        place = self._window(target, self.table[window].shape, starts)
+        if isinstance(update, Register):
+            update = update._replace(shape=place.view.shape)
+        self.region.copy(update, place)
+        return target
+
+    def _elementwise(self, what: Elementwise, node: Node) -> list[Held]:
+        shape = self.table[node.writes[0]].shape
+        operands = [
+            self._arranged(self._value(v), labels, what.rank)
+            for v, labels in zip(node.reads, what.labels, strict=True)
+        ]
+        return self._expression(what.expression, operands, shape, node.writes)

@@ -1,0 +1,207 @@
+"""Loops compiled whole: the bits of Python's turns, the counts of a run, and XLA's values."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.interpret.random_inputs import random_arguments
+from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.native.library import the_compiler
+from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.simulate.functional import loop_turns
+from hloipu_runtime.simulate.functional.functional import FunctionalEngine
+from hloipu_runtime.simulate.run.host import Arrays, Counts
+from hloipu_runtime.simulate.run.ports import given_arrays
+from tests.support.xla_oracle import Oracle
+
+REGIONS = """
+add { a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] add(a, b) }
+max { a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] maximum(a, b) }
+or { a = pred[] parameter(0) b = pred[] parameter(1) ROOT r = pred[] or(a, b) }
+best {
+  a = {t}[] parameter(0) i = s32[] parameter(1) b = {t}[] parameter(2) j = s32[] parameter(3)
+  better = pred[] compare(a, b), direction=GT
+  eq = pred[] compare(a, b), direction=EQ
+  lt = pred[] compare(i, j), direction=LT
+  tie = pred[] and(eq, lt)
+  first = pred[] or(better, tie)
+  v = {t}[] select(better, a, b)
+  k = s32[] select(first, i, j)
+  ROOT r = ({t}[], s32[]) tuple(v, k)
+}
+"""
+SCAN = "{t}[9,6] x, {t}[6] y"
+BODIES = {
+    "scalars": ("{t}[] x, s32[] y", """
+      two = s32[] constant(2) h = s32[] divide(y, two) r = s32[] remainder(y, two)
+      m = s32[] multiply(y, y) o = s32[] add(m, r) p = pred[] compare(r, k), direction=LT
+      ny = s32[] select(p, h, o) f = {t}[] convert(ny) e = {t}[] logistic(x)
+      g = {t}[] subtract(e, f) nx = {t}[] cosine(g)""", "nx, ny"),
+    "transcendental": ("{t}[5,7] x, {t}[7] y", """
+      b = {t}[5,7] broadcast(y), dimensions={1} a = {t}[5,7] tanh(x) e = {t}[5,7] exponential(a)
+      l = {t}[5,7] logistic(b) p = {t}[5,7] power(e, l) r = {t}[5,7] rsqrt(p)
+      nx = {t}[5,7] subtract(r, a)""", "nx, y"),
+    "sums": ("{t}[4,40] x, {t}[4] y, {t}[40] z, {t}[] w", """
+      o = {t}[] constant(0) ny = {t}[4] reduce(x, o), dimensions={1}, to_apply=add
+      nz = {t}[40] reduce(x, o), dimensions={0}, to_apply=add
+      nw = {t}[] reduce(x, o), dimensions={0,1}, to_apply=add
+      b = {t}[4,40] broadcast(y), dimensions={0} c = {t}[4,40] broadcast(z), dimensions={1}
+      d = {t}[4,40] multiply(b, c) e = {t}[4,40] add(x, d)
+      small = {t}[] constant(0.01) f = {t}[4,40] broadcast(small), dimensions={}
+      nx = {t}[4,40] multiply(e, f)""",
+        "nx, ny, nz, nw"),
+    "short sums": ("{t}[600,5] x, {t}[3,5] y", """
+      o = {t}[] constant(0) s = {t}[600] reduce(x, o), dimensions={1}, to_apply=add
+      b = {t}[600,5] broadcast(s), dimensions={0} c = {t}[600,5] subtract(b, x)
+      small = {t}[] constant(0.1) f = {t}[600,5] broadcast(small), dimensions={}
+      nx = {t}[600,5] multiply(c, f) u = {t}[3] reduce(y, o), dimensions={1}, to_apply=add
+      v = {t}[3,5] broadcast(u), dimensions={0} w = {t}[3,5] add(v, y) ny = {t}[3,5] tanh(w)""",
+        "nx, ny"),
+    "softmax": ("{t}[6,33] x", """
+      l = {t}[] constant(-inf) o = {t}[] constant(0)
+      m = {t}[6] reduce(x, l), dimensions={1}, to_apply=max
+      b = {t}[6,33] broadcast(m), dimensions={0} d = {t}[6,33] subtract(x, b)
+      e = {t}[6,33] exponential(d) s = {t}[6] reduce(e, o), dimensions={1}, to_apply=add
+      t = {t}[6,33] broadcast(s), dimensions={0} nx = {t}[6,33] divide(e, t)""", "nx"),
+    "best of many": ("{t}[3,70] x, s32[3] y", """
+      l = {t}[] constant(-inf) o = s32[] constant(0) i = s32[3,70] iota(), iota_dimension=1
+      r = ({t}[3], s32[3]) reduce(x, i, l, o), dimensions={1}, to_apply=best
+      v = {t}[3] get-tuple-element(r), index=0 j = s32[3] get-tuple-element(r), index=1
+      b = {t}[3,70] broadcast(v), dimensions={0} d = {t}[3,70] subtract(x, b)
+      nx = {t}[3,70] cosine(d) ny = s32[3] add(y, j)""", "nx, ny"),
+    "best of few": ("{t}[12] x, s32[] y", """
+      l = {t}[] constant(-inf) o = s32[] constant(0) i = s32[12] iota(), iota_dimension=0
+      r = ({t}[], s32[]) reduce(x, i, l, o), dimensions={0}, to_apply=best
+      v = {t}[] get-tuple-element(r), index=0 j = s32[] get-tuple-element(r), index=1
+      b = {t}[12] broadcast(v), dimensions={} d = {t}[12] subtract(x, b)
+      nx = {t}[12] cosine(d) ny = s32[] add(y, j)""", "nx, ny"),
+    "scan": (SCAN, """
+      o = s32[] constant(0) r = {t}[1,6] dynamic-slice(x, k, o), dynamic_slice_sizes={1,6}
+      v = {t}[6] reshape(r) ny = {t}[6] add(y, v) u = {t}[1,6] reshape(ny)
+      nx = {t}[9,6] dynamic-update-slice(x, u, k, o)""", "nx, ny"),
+    "what is written over is read later": (SCAN, """
+      o = s32[] constant(0) u = {t}[1,6] reshape(y)
+      nx = {t}[9,6] dynamic-update-slice(x, u, k, o)
+      l = {t}[1,1] dynamic-slice(nx, k, o), dynamic_slice_sizes={1,1} v = {t}[] reshape(l)
+      i = s32[] convert(v) j = s32[] add(i, k)
+      r = {t}[1,6] dynamic-slice(x, j, o), dynamic_slice_sizes={1,6} ny = {t}[6] reshape(r)""",
+        "nx, ny"),
+    "handed on": ("{t}[8] x, {t}[8] y, {t}[8] z", "nz = {t}[8] add(x, z)", "y, nz, x"),
+    "columns": ("{t}[4,6] x", """
+      a = {t}[4,2] slice(x), slice={[0:4], [0:2]} b = {t}[4,4] slice(x), slice={[0:4], [2:6]}
+      c = {t}[4,6] concatenate(b, a), dimensions={1} d = {t}[6,4] transpose(c), dimensions={1,0}
+      e = {t}[6,4] reverse(d), dimensions={0} f = {t}[4,6] transpose(e), dimensions={1,0}
+      g = {t}[4,3] slice(f), slice={[0:4], [0:3]} h = {t}[4,3] slice(f), slice={[0:4], [3:6]}
+      i = {t}[4,6] concatenate(h, g), dimensions={1} nx = {t}[4,6] add(i, x)""", "nx"),
+    "products": ("{t}[4,8] x, {t}[8,8] y, {t}[8] z", """
+      a = {t}[4,8] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+      b = {t}[4,8] dot(a, y), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+      nx = {t}[4,8] sine(b)
+      c = {t}[8] dot(z, y), lhs_contracting_dims={0}, rhs_contracting_dims={0} nz = {t}[8] tanh(c)
+      """, "nx, y, nz"),
+    "batches": ("{t}[3,2,5] x, {t}[3,7,5] y", """
+      s = {t}[3,2,7] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+        lhs_contracting_dims={2}, rhs_contracting_dims={2}
+      u = {t}[3,2,5] dot(s, y), lhs_batch_dims={0}, rhs_batch_dims={0},
+        lhs_contracting_dims={2}, rhs_contracting_dims={1}
+      nx = {t}[3,2,5] sine(u)""", "nx, y"),
+    "bits": ("u32[17] x, pred[17] p, s8[17] y", """
+      c = u32[] constant(13) one = u32[17] broadcast(c), dimensions={}
+      l = u32[17] shift-left(x, one) r = u32[17] shift-right-logical(x, one) q = u32[17] or(l, r)
+      n = u32[17] select(p, q, x) w = u32[17] add(n, one) nx = u32[17] xor(w, x)
+      o = pred[] constant(false) t = pred[] reduce(p, o), dimensions={0}, to_apply=or
+      v = u32[17] and(nx, one) np = pred[17] compare(v, one), direction=NE
+      z = s8[17] convert(v) ny = s8[17] subtract(y, z)""", "nx, np, ny"),
+}  # fmt: skip
+"""State, lines of the body, and what is carried on."""
+
+
+def module(name: str, element_type: str, *, by_data: bool = False) -> str:
+    state, lines, following = (x.replace("{t}", element_type) for x in BODIES[name])
+    shapes = [x.rsplit(" ", 1)[0] for x in state.split(", ")]
+    names = [x.rsplit(" ", 1)[1] for x in state.split(", ")]
+    whole = f"(s32[], {', '.join(shapes)})"
+    taken = [
+        f"{n} = {s} get-tuple-element(state), index={k}"
+        for k, (n, s) in enumerate(zip(names, shapes, strict=True), 1)
+    ]
+    bound = "limit = s32[] constant(23)"
+    if by_data:  # no compiler counts these turns
+        bound = "q = s32[] multiply(k, k) a = s32[] constant(550) b = s32[] subtract(a, q) "
+        bound += "limit = s32[] add(k, b)"
+    results = [f"r{k} = {s} get-tuple-element(w), index={k}" for k, s in enumerate(shapes, 1)]
+    return f"""HloModule m
+{REGIONS.replace("{t}", element_type)}
+body {{
+  state = {whole} parameter(0) k = s32[] get-tuple-element(state), index=0
+  {" ".join(taken)}
+  unit = s32[] constant(1) nk = s32[] add(k, unit)
+  {lines}
+  ROOT following = {whole} tuple(nk, {following})
+}}
+while_condition {{
+  state = {whole} parameter(0) k = s32[] get-tuple-element(state), index=0
+  {bound}
+  ROOT c = pred[] compare(k, limit), direction=LT
+}}
+ENTRY main {{
+  {" ".join(f"p{k} = {s} parameter({k})" for k, s in enumerate(shapes))}
+  o = s32[] constant(0)
+  i = {whole} tuple(o, {", ".join(f"p{k}" for k in range(len(shapes)))})
+  w = {whole} while(i), condition=while_condition, body=body
+  {" ".join(results)}
+  ROOT out = ({", ".join(shapes)}) tuple({", ".join(f"r{k}" for k in range(1, len(shapes) + 1))})
+}}
+"""
+
+
+CASES = [
+    *((name, "f32", False) for name in BODIES),
+    *((name, "f16", False) for name in ("scan", "sums", "softmax", "products", "transcendental")),
+    *((name, "bf16", True) for name in ("scalars", "sums", "products")),
+    *((name, "f64", False) for name in ("short sums", "products", "transcendental")),
+    ("scan", "f32", True),
+]
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize(("name", "element_type", "by_data"), CASES)
+def test_turns_have_the_bits_and_the_counts_of_pythons(
+    name: str, element_type: str, by_data: bool, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
+) -> None:
+    text = module(name, element_type, by_data=by_data)
+    program = hloipu.compile(text, target="gc200").program
+    compiled: list[bool] = []
+    monkeypatch.setattr(loop_turns, "FEWEST_SECONDS", 0.0)
+    monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
+    run_compiled = loop_turns.LoopTurns._run
+
+    def counted(self: Any, *arguments: Any) -> None:
+        compiled.append(True)
+        run_compiled(self, *arguments)
+
+    monkeypatch.setattr(loop_turns.LoopTurns, "_run", counted)
+    arguments = random_arguments(parse(text), 3)
+    given = given_arrays(program.parameters, arguments)
+    runs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            engine = FunctionalEngine(program)
+            for _ in range(3):
+                host, counts = Arrays(dict(given)), Counts()
+                engine.run(host, counts)
+        runs.append((host.outputs, counts.runs))
+    assert compiled
+    (plain, plain_counts), (fast, fast_counts) = runs
+    assert plain_counts == fast_counts
+    for stream, value in plain.items():
+        assert value.tobytes() == fast[stream].tobytes(), stream
+    if True:
+        for value, expected in zip(plain.values(), oracle.run(text, arguments), strict=True):
+            tolerance = {"f16": 2e-2, "bf16": 5e-2}.get(element_type, 2e-4)
+            np.testing.assert_allclose(
+                value, np.asarray(expected, value.dtype), tolerance, tolerance
+            )
