@@ -4,7 +4,7 @@ What sizes and dimension numbers decide is decided once: how each start stands i
 its bounds, what one step of it is in rows, and what batching dimensions add.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -28,6 +28,43 @@ class Start(NamedTuple):
     """Rows from one start to the next; 0: rows are not numbered by it."""
 
 
+class Targets(NamedTuple):
+    """Rows of a table, named one after another."""
+
+    numbers: Array
+    """Integers, flat; those that are no row's, negative ones too, name none."""
+    rows: int
+    """Of a group."""
+    group: int
+    """How many numbers name rows of the first group, then of the second, …"""
+
+    def flat(self) -> Array:
+        """Return them as rows of the whole table, int64; -1 of those that name none."""
+        inside = _inside(self.numbers, self.rows - 1)
+        flat = self.numbers.astype(np.int64)
+        if self.group < flat.size:
+            grouped = flat.reshape(-1, self.group)
+            grouped += np.arange(len(grouped))[:, np.newaxis] * self.rows
+        if not inside.all():
+            flat[~inside] = -1
+        return flat
+
+    def pieces(self, most: int) -> Iterator[tuple[slice, slice, Array, Array | None]]:
+        """Yield pieces of at most so many numbers: which they are, the rows of their group.
+
+        Then the numbers as int64, and which of the piece name rows; None: all.
+        """
+        for begin in range(0, self.numbers.size, self.group):
+            first = begin // self.group * self.rows
+            for start in range(begin, begin + self.group, most):
+                piece = slice(start, min(start + most, begin + self.group))
+                numbers = self.numbers[piece]
+                inside = _inside(numbers, self.rows - 1)
+                kept = None if inside.all() else np.flatnonzero(inside)
+                at = numbers if kept is None else numbers[kept]
+                yield piece, slice(first, first + self.rows), at.astype(np.int64), kept
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexRows:
     """How index arrays of one shape name rows; `index_rows` makes it."""
@@ -39,6 +76,9 @@ class IndexRows:
     """What batching dimensions add, of the batch shape."""
     most: int
     """The last row."""
+
+    group: int = 0
+    """So many indices are row numbers as they are, within rows of their own; 0: they are not."""
 
     def clamped(self, indices: Array) -> Array:
         """Return the row of each vector, starts clamped to their bounds first.
@@ -57,6 +97,15 @@ class IndexRows:
                 np.multiply(column, pitch, out=column)
             rows = column if rows is None else np.add(rows, column)
         return np.zeros(self.batch, np.int64) if rows is None else rows
+
+    def targets(self, indices: Array) -> Targets:
+        """Return the row of each vector; those out of bounds are no row's."""
+        if self.group and indices.itemsize >= 4:
+            return Targets(indices.reshape(-1), self.starts[0].limit + 1, self.group)
+        rows, valid = self.checked(indices)
+        if valid is not None:
+            rows = np.where(valid, rows, -1)
+        return Targets(rows.reshape(-1), self.most + 1, rows.size)
 
     def checked(self, indices: Array) -> tuple[Array, Array | None]:
         """Return the row of each vector, int64, and which are within bounds; None: all are.
@@ -134,4 +183,23 @@ def index_rows(
             base = counts if base is None else base + counts
     if base is not None:
         base = np.ascontiguousarray(np.broadcast_to(base, batch))
-    return IndexRows(starts, batch, base, prod(n for _, n in rows) - 1)
+    most = prod(n for _, n in rows) - 1
+    return IndexRows(starts, batch, base, most, _group_of(starts, base, most, prod(batch)))
+
+
+LARGE_GROUP = 256
+"""Indices of a group from which on it pays to go group by group."""
+
+
+def _group_of(starts: Sequence[Start], base: Array | None, most: int, count: int) -> int:
+    """Return `IndexRows.group`."""
+    if len(starts) != 1 or starts[0].at is not None or starts[0].pitch != 1 or not count:
+        return 0
+    rows = starts[0].limit + 1
+    if base is None:
+        return count if starts[0].limit == most else 0
+    groups = (most + 1) // max(rows, 1)
+    if groups * rows != most + 1 or count % groups or count // groups < LARGE_GROUP:
+        return 0
+    in_order = np.repeat(np.arange(groups) * rows, count // groups)
+    return count // groups if np.array_equal(in_order, base.reshape(-1)) else 0
