@@ -4,8 +4,8 @@ A compiled kernel, where there is one, runs through all updates in order. Withou
 combined in rounds: round k combines the k-th update of every target that has one, on whole arrays.
 Targets are taken in pieces whose rows stay in the cache from round to round, the most repeated
 first, so that a round's are the first so many. XLA:CPU rounds narrow floats after every update, and
-so does each round. Narrow rows, and the few targets that are repeated most, are left to numpy's
-indexed ufuncs, which run through elements in order.
+so does each round. Rows of few elements are left to numpy's indexed ufuncs, which run through
+elements in order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,8 +33,8 @@ from hloipu_runtime.kernels.sorting import stable_argsort
 INDEXED_CHUNK_ELEMENTS = 1 << 15
 """Element indices built at once for an indexed ufunc: 256 KiB, which a second-level cache holds."""
 
-WIDE_ROW, LARGE_ROUND = 8, 1 << 8
-"""Elements of a row, and of a round's rows, from which on a round takes less than indexing them."""
+WIDE_ROW, LARGE_SCATTER = 8, 1 << 8
+"""Elements of a row, and of all, from which on rounds take less than indexing elements."""
 
 ROUND_ELEMENTS = 1 << 15
 """Of the rows of a piece's targets: with a round's updates they stay in a second-level cache."""
@@ -116,7 +116,7 @@ def combine_rows(
             _combine_into(current, rows, combiner, element_types)
         for table, new in zip(tables, current, strict=True):
             table[at] = new
-    elif indexed and (rows[0].shape[1] < WIDE_ROW or rows[0].size < LARGE_ROUND):
+    elif indexed and (rows[0].shape[1] < WIDE_ROW or rows[0].size < LARGE_SCATTER):
         _indexed(tables[0], targets, rows[0], monoid, element_types[0])
     else:
         _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
@@ -139,9 +139,12 @@ def _in_rounds(
     rows: Sequence[Array],
     combiner: Combiner | str,
     element_types: Sequence[str],
-    indexed: bool,
+    chains: bool,
 ) -> None:
-    """Combine rows in rounds; what little is left of a piece by an indexed ufunc, if it may be."""
+    """Combine rows in rounds; with `chains` the few targets that have many are reduced one by one.
+
+    Of an array of rows that are longer than one element numpy reduces the first axis in order.
+    """
     order, starts, counts = _by_target(targets)
     width = rows[0].shape[1]
     step = max(1, ROUND_ELEMENTS // width)
@@ -151,10 +154,11 @@ def _in_rounds(
         at = targets[order[first]]
         accumulators = [table[at] for table in tables]
         buffers = [np.empty_like(x) for x in accumulators]
-        rest = None
         for k, size in enumerate(_sizes_of_rounds(count)):
-            if indexed and size * width < LARGE_ROUND:
-                rest = _from_round(k, order, first[:size], count[:size])
+            if chains and size <= count[0] - k:
+                for number in range(size):
+                    taken = order[first[number] + k : first[number] + count[number]]
+                    _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
                 break
             taken = order[first[:size] + k]
             values = [
@@ -164,9 +168,18 @@ def _in_rounds(
             _combine_into([x[:size] for x in accumulators], values, combiner, element_types)
         for table, new in zip(tables, accumulators, strict=True):
             table[at] = new
-        if rest is not None:
-            left = Targets(targets[rest], len(tables[0]), rest.size)
-            _indexed(tables[0], left, rows[0][rest], str(combiner), element_types[0])
+
+
+def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: str) -> None:
+    """Combine some rows into one, one after another."""
+    narrow = is_narrow(element_type) and monoid in ("add", "multiply")
+    step = max(1, ROUND_ELEMENTS // into.size)
+    for start in range(0, taken.size, step):
+        some = np.concatenate((into[np.newaxis], rows[taken[start : start + step]]))
+        some = from_storage(some, element_type) if narrow else some
+        with quietly():
+            reduced = UFUNCS[monoid].reduce(some, axis=0, dtype=some.dtype)
+        into[...] = to_storage(reduced, element_type)
 
 
 def _combine_into(
@@ -241,12 +254,6 @@ def _sizes_of_rounds(counts: Array) -> Iterator[int]:
         while counts[size - 1] <= k:
             size -= 1
         yield size
-
-
-def _from_round(k: int, order: Array, starts: Array, counts: Array) -> Array:
-    """Return the updates of some targets from the k-th of each on, in order."""
-    pieces = [order[s + k : s + n] for s, n in zip(starts.tolist(), counts.tolist(), strict=True)]
-    return np.sort(np.concatenate(pieces))
 
 
 def _ascending(values: Array) -> Array:
