@@ -22,8 +22,8 @@ from hloipu_runtime.codelets.ops import row_native
 from hloipu_runtime.codelets.ops.row_region import FEWEST_ELEMENTS, RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.index_rows import Targets
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from hloipu_runtime.kernels.native.targets import Targets
 from tests.support.native_cases import (
     TYPES,
     Array,

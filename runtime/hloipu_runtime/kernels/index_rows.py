@@ -4,8 +4,7 @@ What sizes and dimension numbers decide is decided once: how each start stands i
 its bounds, what one step of it is in rows, and what batching dimensions add.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.native.targets import Targets, inside, top
 
 Sizes = tuple[int, ...]
 
@@ -26,43 +26,6 @@ class Start(NamedTuple):
     """The largest start within bounds; negative: there is none."""
     pitch: int
     """Rows from one start to the next; 0: rows are not numbered by it."""
-
-
-class Targets(NamedTuple):
-    """Rows of a table, named one after another."""
-
-    numbers: Array
-    """Integers, flat; those that are no row's, negative ones too, name none."""
-    rows: int
-    """Of a group."""
-    group: int
-    """How many numbers name rows of the first group, then of the second, …"""
-
-    def flat(self) -> Array:
-        """Return them as rows of the whole table, int64; -1 of those that name none."""
-        inside = _inside(self.numbers, self.rows - 1)
-        flat = self.numbers.astype(np.int64)
-        if self.group < flat.size:
-            grouped = flat.reshape(-1, self.group)
-            grouped += np.arange(len(grouped))[:, np.newaxis] * self.rows
-        if not inside.all():
-            flat[~inside] = -1
-        return flat
-
-    def pieces(self, most: int) -> Iterator[tuple[slice, slice, Array, Array | None]]:
-        """Yield pieces of at most so many numbers: which they are, the rows of their group.
-
-        Then the numbers as int64, and which of the piece name rows; None: all.
-        """
-        for begin in range(0, self.numbers.size, self.group):
-            first = begin // self.group * self.rows
-            for start in range(begin, begin + self.group, most):
-                piece = slice(start, min(start + most, begin + self.group))
-                numbers = self.numbers[piece]
-                inside = _inside(numbers, self.rows - 1)
-                kept = None if inside.all() else np.flatnonzero(inside)
-                at = numbers if kept is None else numbers[kept]
-                yield piece, slice(first, first + self.rows), at.astype(np.int64), kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,9 +78,9 @@ class IndexRows:
         rows, valid = self.base, None
         for at, limit, pitch in self.starts:
             column = indices.reshape(self.batch) if at is None else indices[at]
-            inside = _inside(column, limit)
-            if np.count_nonzero(inside) != inside.size:
-                valid = inside if valid is None else np.logical_and(valid, inside)
+            is_inside = inside(column, limit)
+            if not is_inside.all():
+                valid = is_inside if valid is None else np.logical_and(valid, is_inside)
             if not pitch:
                 continue
             column = column.astype(np.int64)
@@ -131,23 +94,9 @@ def _clamped(column: Array, limit: int, dtype: type[np.signedinteger[Any]]) -> A
     """Clamp starts of any integer type into [0, limit], as signed integers."""
     if column.dtype.kind == "u":
         # In the index's own dtype: a huge u64 would turn negative as int64.
-        return np.asarray(np.minimum(column, _top(limit, column.dtype))).astype(dtype)
+        return np.asarray(np.minimum(column, top(limit, column.dtype))).astype(dtype)
     inside = np.asarray(np.maximum(column, dtype(0), dtype=dtype))
     return np.asarray(np.minimum(inside, dtype(limit), out=inside if inside.ndim else None))
-
-
-def _inside(column: Array, limit: int) -> Array:
-    """Mark starts in [0, limit]: one unsigned comparison refuses negative ones too."""
-    if limit < 0:
-        return np.zeros(column.shape, np.bool_)
-    top = _top(limit, column.dtype)
-    return np.asarray(np.less_equal(column.view(top.dtype), top))
-
-
-@lru_cache(maxsize=4096)
-def _top(limit: int, dtype: np.dtype[Any]) -> Array:
-    """Return a limit, or the largest start of a type if that is less, as an unsigned number."""
-    return np.array(min(limit, int(np.iinfo(dtype).max)), f"u{dtype.itemsize}")
 
 
 def index_rows(

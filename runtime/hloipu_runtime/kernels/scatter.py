@@ -11,7 +11,8 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner
 from hloipu_runtime.kernels.core.movement import contiguous, index_of
-from hloipu_runtime.kernels.index_rows import IndexRows, Targets, index_rows
+from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
+from hloipu_runtime.kernels.native.targets import Targets
 
 Sizes = tuple[int, ...]
 

@@ -27,7 +27,7 @@ from hloipu_runtime.kernels.core.monoids import (
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block
 from hloipu_runtime.kernels.core.storage import from_storage, to_storage
-from hloipu_runtime.kernels.index_rows import Targets
+from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.sorting import stable_argsort
 
 INDEXED_CHUNK_ELEMENTS = 1 << 15

@@ -8,7 +8,7 @@ import numpy as np
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import Combiner
 from hloipu_runtime.kernels.core.movement import contiguous
-from hloipu_runtime.kernels.index_rows import Targets
+from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.scatter_rows import combine_rows
 from hloipu_runtime.kernels.windows_geometry import WindowDimension, output_shape
 from hloipu_runtime.kernels.windows_regions import Peeled, element_places, peeled_element
