@@ -83,10 +83,13 @@ class IndexRows:
                 valid = is_inside if valid is None else np.logical_and(valid, is_inside)
             if not pitch:
                 continue
-            column = column.astype(np.int64)
             if pitch != 1:
-                column = np.multiply(column, pitch)
-            rows = column if rows is None else np.add(rows, column)
+                column = np.multiply(column, pitch, dtype=np.int64, casting="unsafe")
+            elif rows is None:
+                column = column.astype(np.int64)
+            rows = (
+                column if rows is None else np.add(rows, column, dtype=np.int64, casting="unsafe")
+            )
         return (np.zeros(self.batch, np.int64) if rows is None else rows), valid
 
 
