@@ -23,6 +23,7 @@ from hloipu_runtime.codelets.ops.row_region import FEWEST_ELEMENTS, RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from hloipu_runtime.kernels.native.targets import Targets
 from tests.support.native_cases import (
     TYPES,
     Array,
@@ -63,7 +64,8 @@ def _combined(element_type: str, pairs: int, seed: int) -> int:
                 rows = some_values(element_type, CHUNK // width * width, generator)
                 table = some_values(element_type, 5000 * width, generator)
                 rows, table = rows.reshape(-1, width), table.reshape(-1, width)
-                targets = generator.integers(0, len(table), len(rows))
+                numbers = generator.integers(0, len(table), len(rows))
+                targets = Targets(numbers, len(table), numbers.size)
                 for setting in (nullcontext(), computing()):
                     with setting, np.errstate(all="ignore"):
                         both = combined_rows(table, targets, rows, monoid, element_type)

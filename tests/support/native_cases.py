@@ -19,6 +19,7 @@ from hloipu_runtime.kernels.native.combining import combine_natively, combining_
 from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.scatter_rows import combine_rows
 
 Array = np.ndarray[Any, Any]
@@ -153,14 +154,15 @@ def _same_in_one_call(
 
 
 def combined_rows(
-    table: Array, targets: Array, rows: Array, monoid: str, element_type: str
+    table: Array, targets: Targets, rows: Array, monoid: str, element_type: str
 ) -> tuple[Array, Array]:
     """Return rows combined into a table by numpy, and by the compiled kernel."""
+    bits = 8 * targets.numbers.itemsize
     plain, fast = table.copy(), table.copy()
     with native_kernels(Settings(is_on=False)):
         combine_rows([plain], targets, [rows], monoid, [element_type], False)
     with native_kernels(Settings(keeps=False)):
-        kernel = combining_kernel(monoid, element_type)
+        kernel = combining_kernel(monoid, element_type, bits, int(table.shape[1] == 1))
         assert kernel is not None
         assert kernel.code_for(AT_ONCE)
         assert combine_natively(fast, targets, rows, monoid, element_type)
@@ -169,9 +171,8 @@ def combined_rows(
 
 def monoids_of(element_type: str) -> tuple[str, ...]:
     """Return those whose rows kernels combine."""
-    if storage_dtype(element_type).kind == "f":
-        return ("add", "multiply")
-    return ("add", "multiply", "minimum", "maximum", "and", "or", "xor")
+    every = ("add", "multiply", "minimum", "maximum", "and", "or", "xor")
+    return every[:4] if storage_dtype(element_type).kind == "f" else every
 
 
 def differences(first: Array, second: Array) -> int:

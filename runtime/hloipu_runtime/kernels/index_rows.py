@@ -5,7 +5,6 @@ its bounds, what one step of it is in rows, and what batching dimensions add.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.native.targets import Targets, inside, top
 
 Sizes = tuple[int, ...]
 
@@ -40,6 +40,9 @@ class IndexRows:
     most: int
     """The last row."""
 
+    group: int = 0
+    """So many indices are row numbers as they are, within rows of their own; 0: they are not."""
+
     def clamped(self, indices: Array) -> Array:
         """Return the row of each vector, starts clamped to their bounds first.
 
@@ -58,6 +61,15 @@ class IndexRows:
             rows = column if rows is None else np.add(rows, column)
         return np.zeros(self.batch, np.int64) if rows is None else rows
 
+    def targets(self, indices: Array) -> Targets:
+        """Return the row of each vector; those out of bounds are no row's."""
+        if self.group and indices.itemsize >= 4:
+            return Targets(indices.reshape(-1), self.starts[0].limit + 1, self.group)
+        rows, valid = self.checked(indices)
+        if valid is not None:
+            rows = np.where(valid, rows, -1)
+        return Targets(rows.reshape(-1), self.most + 1, rows.size)
+
     def checked(self, indices: Array) -> tuple[Array, Array | None]:
         """Return the row of each vector, int64, and which are within bounds; None: all are.
 
@@ -66,15 +78,18 @@ class IndexRows:
         rows, valid = self.base, None
         for at, limit, pitch in self.starts:
             column = indices.reshape(self.batch) if at is None else indices[at]
-            inside = _inside(column, limit)
-            if np.count_nonzero(inside) != inside.size:
-                valid = inside if valid is None else np.logical_and(valid, inside)
+            is_inside = inside(column, limit)
+            if not is_inside.all():
+                valid = is_inside if valid is None else np.logical_and(valid, is_inside)
             if not pitch:
                 continue
-            column = column.astype(np.int64)
             if pitch != 1:
-                column = np.multiply(column, pitch)
-            rows = column if rows is None else np.add(rows, column)
+                column = np.multiply(column, pitch, dtype=np.int64, casting="unsafe")
+            elif rows is None:
+                column = column.astype(np.int64)
+            rows = (
+                column if rows is None else np.add(rows, column, dtype=np.int64, casting="unsafe")
+            )
         return (np.zeros(self.batch, np.int64) if rows is None else rows), valid
 
 
@@ -82,23 +97,9 @@ def _clamped(column: Array, limit: int, dtype: type[np.signedinteger[Any]]) -> A
     """Clamp starts of any integer type into [0, limit], as signed integers."""
     if column.dtype.kind == "u":
         # In the index's own dtype: a huge u64 would turn negative as int64.
-        return np.asarray(np.minimum(column, _top(limit, column.dtype))).astype(dtype)
+        return np.asarray(np.minimum(column, top(limit, column.dtype))).astype(dtype)
     inside = np.asarray(np.maximum(column, dtype(0), dtype=dtype))
     return np.asarray(np.minimum(inside, dtype(limit), out=inside if inside.ndim else None))
-
-
-def _inside(column: Array, limit: int) -> Array:
-    """Mark starts in [0, limit]: one unsigned comparison refuses negative ones too."""
-    if limit < 0:
-        return np.zeros(column.shape, np.bool_)
-    top = _top(limit, column.dtype)
-    return np.asarray(np.less_equal(column.view(top.dtype), top))
-
-
-@lru_cache(maxsize=4096)
-def _top(limit: int, dtype: np.dtype[Any]) -> Array:
-    """Return a limit, or the largest start of a type if that is less, as an unsigned number."""
-    return np.array(min(limit, int(np.iinfo(dtype).max)), f"u{dtype.itemsize}")
 
 
 def index_rows(
@@ -134,4 +135,23 @@ def index_rows(
             base = counts if base is None else base + counts
     if base is not None:
         base = np.ascontiguousarray(np.broadcast_to(base, batch))
-    return IndexRows(starts, batch, base, prod(n for _, n in rows) - 1)
+    most = prod(n for _, n in rows) - 1
+    return IndexRows(starts, batch, base, most, _group_of(starts, base, most, prod(batch)))
+
+
+LARGE_GROUP = 256
+"""Indices of a group from which on it pays to go group by group."""
+
+
+def _group_of(starts: Sequence[Start], base: Array | None, most: int, count: int) -> int:
+    """Return `IndexRows.group`."""
+    if len(starts) != 1 or starts[0].at is not None or starts[0].pitch != 1 or not count:
+        return 0
+    rows = starts[0].limit + 1
+    if base is None:
+        return count if starts[0].limit == most else 0
+    groups = (most + 1) // max(rows, 1)
+    if groups * rows != most + 1 or count % groups or count // groups < LARGE_GROUP:
+        return 0
+    in_order = np.repeat(np.arange(groups) * rows, count // groups)
+    return count // groups if np.array_equal(in_order, base.reshape(-1)) else 0

@@ -12,6 +12,7 @@ from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner
 from hloipu_runtime.kernels.core.movement import contiguous, index_of
 from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
+from hloipu_runtime.kernels.native.targets import Targets
 
 Sizes = tuple[int, ...]
 
@@ -147,16 +148,20 @@ def scatter_as(
     """Do what `scatter` does; `form` is that of the arrays' shapes."""
     if 0 in form.shape:  # no window is inside
         return _owned(operands, how.in_place)
-    rows, valid = form.rows.checked(indices)
-    if valid is not None:
-        valid = valid.reshape(-1)
     windows = [_windows_first(u, form) for u in updates]
     if form.count <= FEW_WINDOWS or form.window_elements >= LARGE_WINDOW_ELEMENTS:
-        return _one_by_one(operands, rows, valid, windows, form, how)
+        return _one_by_one(operands, indices, windows, form, how)
     tables = operands if form.is_ordered else [np.transpose(o, form.order) for o in operands]
     tables = _owned(tables, how.in_place and all(t.flags.c_contiguous for t in tables))
-    targets, taken = _targets(rows.reshape(-1), valid, windows, form)
     flat = [t.reshape(form.table) for t in tables]
+    targets = form.rows.targets(indices)
+    if form.spread is not None:
+        firsts = targets.flat()[:, np.newaxis]
+        spread = np.where(firsts < 0, -1, firsts + form.spread).reshape(-1)
+        targets = Targets(spread, form.table[0], spread.size)
+    if form.row_order is not None:
+        windows = [w.transpose(form.row_order) for w in windows]
+    taken = [w.reshape(targets.numbers.size, form.table[1]) for w in windows]
     from hloipu_runtime.kernels.scatter_rows import combine_rows
 
     combine_rows(flat, targets, taken, how.combiner, how.element_types, how.unique_indices)
@@ -171,27 +176,11 @@ def _windows_first(update: Array, form: Form) -> Array:
     return moved.reshape(form.count, *form.window)
 
 
-def _targets(
-    rows: Array, valid: Array | None, windows: Sequence[Array], form: Form
-) -> tuple[Array, list[Array]]:
-    """Return the target of each row of the windows that are wholly inside, and these rows."""
-    if valid is not None:
-        rows, windows = rows[valid], [w[valid] for w in windows]
-    targets = rows if form.spread is None else (rows[:, np.newaxis] + form.spread).reshape(-1)
-    if form.row_order is not None:
-        windows = [w.transpose(form.row_order) for w in windows]
-    return targets, [w.reshape(targets.size, form.table[1]) for w in windows]
-
-
 def _one_by_one(
-    operands: Sequence[Array],
-    rows: Array,
-    valid: Array | None,
-    windows: Sequence[Array],
-    form: Form,
-    how: How,
+    operands: Sequence[Array], indices: Array, windows: Sequence[Array], form: Form, how: How
 ) -> list[Array]:
     """Combine windows one after another: no target has to be computed or sorted."""
+    rows, valid = form.rows.checked(indices)
     out = _owned(operands, how.in_place)
     sizes = [form.shape[d] for d in form.moving]
     numbers = range(form.count) if valid is None else np.flatnonzero(valid).tolist()
@@ -242,9 +231,10 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
         rows, valid = checked(indices)
         if valid is not None:
             return general(x, indices, update)
-        target, targets, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
+        target, numbers, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
+        targets = Targets(numbers, len(target), numbers.size)
         if not combine_natively(target, targets, values, monoid, element_type):
-            combine_at(target[:, 0], targets, values[:, 0])
+            combine_at(target[:, 0], numbers, values[:, 0])
         return target.reshape(shape)
 
     return points_at

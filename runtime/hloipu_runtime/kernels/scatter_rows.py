@@ -1,21 +1,22 @@
 """Row scatter into a table, with repeated targets in order.
 
-Repeated targets are resolved in rounds: round k combines the k-th update of every target, so that
-each round writes a target once and runs on whole arrays. XLA:CPU rounds narrow floats after every
-update, and so does each round. Sums, products and extrema of full-width types need no rounds, but
-wide rows profit from large ones: numpy's indexed ufuncs run through what is left in order. A
-compiled kernel, where there is one, runs through all updates in order.
+A compiled kernel, where there is one, runs through all updates in order. Without it, wide rows are
+combined in rounds: round k combines the k-th update of every target that has one, on whole arrays.
+Targets are taken in pieces whose rows stay in the cache from round to round, the most repeated
+first, so that a round's are the first so many. XLA:CPU rounds narrow floats after every update, and
+so does each round. Rows of few elements are left to numpy's indexed ufuncs, which run through
+elements in order.
 """
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import Array, blocks
 from hloipu_runtime.kernels.core.extrema import (
+    bits_decide,
     extremum_keys,
     from_total_order_keys,
-    has_negative_zero,
 )
 from hloipu_runtime.kernels.core.monoids import (
     UFUNCS,
@@ -24,14 +25,22 @@ from hloipu_runtime.kernels.core.monoids import (
     wrap_integer,
 )
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import is_narrow
+from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block
+from hloipu_runtime.kernels.core.storage import from_storage, to_storage
+from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.sorting import stable_argsort
 
-INDEXED_CHUNK_ELEMENTS = 1 << 18
-"""Element indices built at once for an indexed ufunc (2 MiB of them)."""
+INDEXED_CHUNK_ELEMENTS = 1 << 15
+"""Element indices built at once for an indexed ufunc: 256 KiB, which a second-level cache holds."""
 
-WIDE_ROW, LARGE_ROUND = 8, 1 << 14
-"""Elements of a row, and of a round's rows, from which on a round takes less than indexing them."""
+WIDE_ROW, LARGE_SCATTER = 8, 1 << 8
+"""Elements of a row, and of all, from which on rounds take less than indexing elements."""
+
+ROUND_ELEMENTS = 1 << 15
+"""Of the rows of a piece's targets: with a round's updates they stay in a second-level cache."""
+
+_INDEXED_NARROW = ("f16", "bf16")
+"""Types whose own arithmetic in numpy rounds as ours, once from f32."""
 
 
 def combine(
@@ -47,7 +56,11 @@ def combine(
         return combiner(*accumulators, *values)
     ufunc = UFUNCS[combiner]
     result: Array
-    if combiner in ("minimum", "maximum") and has_negative_zero([*accumulators, *values]):
+    if (
+        combiner in ("minimum", "maximum")
+        and accumulators[0].dtype.kind == "f"
+        and bits_decide([accumulators[0], values[0]])
+    ):
         keys = [extremum_keys(a, combiner) for a in (accumulators[0], values[0])]
         result = from_total_order_keys(ufunc(*keys), accumulators[0].dtype)
     else:
@@ -69,112 +82,183 @@ def combine_window(
 
 def combine_rows(
     tables: Sequence[Array],
-    targets: Array,
+    targets: Targets,
     rows: Sequence[Array],
     combiner: Combiner | str,
     element_types: Sequence[str],
     unique: bool,
 ) -> None:
-    """Combine row j of every `rows` into row `targets[j]` of its table, j ascending, in place."""
-    if targets.size == 0 or rows[0].size == 0:
+    """Combine row j of every `rows` into its target in each table, j ascending, in place."""
+    if targets.numbers.size == 0 or rows[0].size == 0:
         return
-    if combiner == "assign":
-        # numpy assigns in order: the last of several updates stays.
-        for table, values in zip(tables, rows, strict=True):
-            table[targets] = values
-        return
-    indexed = (
-        isinstance(combiner, str)
-        and combiner in ("add", "multiply", "minimum", "maximum")
-        and not is_narrow(element_types[0])
-        and tables[0].dtype.kind != "b"
-    )
-    if isinstance(combiner, str):
+    monoid = combiner if isinstance(combiner, str) else ""
+    if monoid:
         from hloipu_runtime.kernels.native.combining import combine_natively
 
-        if combine_natively(tables[0], targets, rows[0], combiner, element_types[0]):
+        if combine_natively(tables[0], targets, rows[0], monoid, element_types[0]):
             return
-    if unique:
-        _round(tables, targets, rows, combiner, element_types)
+    is_extremum = monoid in ("minimum", "maximum")
+    if is_extremum and tables[0].dtype.kind == "f" and bits_decide([tables[0], rows[0]]):
+        keys = [extremum_keys(x, monoid) for x in (tables[0], rows[0])]
+        kind = f"s{8 * keys[0].itemsize}"
+        combine_rows(keys[:1], targets, keys[1:], monoid, [kind], unique)
+        tables[0][...] = from_total_order_keys(keys[0], tables[0].dtype)
         return
-    width = rows[0].shape[1]
-    if indexed and (width < WIDE_ROW or rows[0].size < LARGE_ROUND):
-        _indexed(tables[0], targets, rows[0], str(combiner), element_types[0])
-        return
-    for at, taken, rest in _rounds(targets):
-        if indexed and taken.size * width < LARGE_ROUND:
-            left = np.sort(rest)
-            _indexed(tables[0], targets[left], rows[0][left], str(combiner), element_types[0])
-            return
-        _round(tables, at, [r[taken] for r in rows], combiner, element_types)
+    indexed = _can_be_indexed(monoid, element_types[0], tables[0], rows[0])
+    if combiner == "assign" or unique:
+        at = targets.flat()
+        if at.min() < 0:
+            kept = np.flatnonzero(at >= 0)
+            at, rows = at[kept], [r[kept] for r in rows]
+        current = rows
+        if combiner != "assign":  # of which numpy lets the last of several stay
+            current = [table[at] for table in tables]
+            _combine_into(current, rows, combiner, element_types)
+        for table, new in zip(tables, current, strict=True):
+            table[at] = new
+    elif indexed and (rows[0].shape[1] < WIDE_ROW or rows[0].size < LARGE_SCATTER):
+        _indexed(tables[0], targets, rows[0], monoid, element_types[0])
+    else:
+        _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
 
 
-def _round(
+def _can_be_indexed(monoid: str, element_type: str, table: Array, rows: Array) -> bool:
+    """Whether an indexed ufunc rounds as it should, and no large table is converted for it."""
+    if table.dtype.kind == "b":
+        return False
+    if monoid in ("minimum", "maximum") or not is_narrow(element_type):
+        return monoid in ("add", "multiply", "minimum", "maximum")
+    return monoid in ("add", "multiply") and (
+        element_type in _INDEXED_NARROW and table.size <= 4 * rows.size
+    )
+
+
+def _in_rounds(
     tables: Sequence[Array],
     targets: Array,
     rows: Sequence[Array],
     combiner: Combiner | str,
     element_types: Sequence[str],
+    chains: bool,
 ) -> None:
-    """Combine rows whose targets differ."""
-    current = [table[targets] for table in tables]
-    for table, new in zip(tables, combine(current, rows, combiner, element_types), strict=True):
-        table[targets] = new
+    """Combine rows in rounds; with `chains` the few targets that have many are reduced one by one.
+
+    Of an array of rows that are longer than one element numpy reduces the first axis in order.
+    """
+    order, starts, counts = _by_target(targets)
+    width = rows[0].shape[1]
+    step = max(1, ROUND_ELEMENTS // width)
+    for start in range(0, starts.size, step):
+        piece = slice(start, start + step)
+        first, count = starts[piece], counts[piece]
+        at = targets[order[first]]
+        accumulators = [table[at] for table in tables]
+        buffers = [np.empty_like(x) for x in accumulators]
+        for k, size in enumerate(_sizes_of_rounds(count)):
+            if chains and size <= count[0] - k:
+                for number in range(size):
+                    taken = order[first[number] + k : first[number] + count[number]]
+                    _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
+                break
+            taken = order[first[:size] + k]
+            values = [
+                r.take(taken, axis=0, out=b[:size], mode="clip")
+                for r, b in zip(rows, buffers, strict=True)
+            ]
+            _combine_into([x[:size] for x in accumulators], values, combiner, element_types)
+        for table, new in zip(tables, accumulators, strict=True):
+            table[at] = new
 
 
-def _indexed(table: Array, targets: Array, rows: Array, monoid: str, element_type: str) -> None:
-    """Run an indexed ufunc over the elements, in order of the updates."""
-    ufunc = UFUNCS[monoid]
-    width = table.shape[1]
-    places, values = table.reshape(-1), rows.reshape(-1)
-    keyed = monoid in ("minimum", "maximum") and has_negative_zero([table, rows])
-    if keyed:
-        places, values = extremum_keys(places, monoid), extremum_keys(values, monoid)
-    step = max(1, INDEXED_CHUNK_ELEMENTS // width)
+def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: str) -> None:
+    """Combine some rows into one, one after another."""
+    narrow = is_narrow(element_type) and monoid in ("add", "multiply")
+    step = max(1, ROUND_ELEMENTS // into.size)
+    for start in range(0, taken.size, step):
+        some = np.concatenate((into[np.newaxis], rows[taken[start : start + step]]))
+        some = from_storage(some, element_type) if narrow else some
+        with quietly():
+            reduced = UFUNCS[monoid].reduce(some, axis=0, dtype=some.dtype)
+        into[...] = to_storage(reduced, element_type)
+
+
+def _combine_into(
+    current: Sequence[Array],
+    values: Sequence[Array],
+    combiner: Combiner | str,
+    element_types: Sequence[str],
+) -> None:
+    """Combine values into what is there, in place."""
+    if callable(combiner):
+        combine_window(current, values, combiner, element_types)
+        return
+    (into,), (element_type, *_) = current, element_types
     with quietly():
-        for start in range(0, targets.size, step):
-            at = targets[start : start + step]
+        if is_narrow(element_type) and combiner in ("add", "multiply"):
+            exact = UFUNCS[combiner](into, values[0])
+            for target, x in blocks(into, exact):
+                round_block(x, element_type, target, origin_of(combiner))
+            return
+        UFUNCS[combiner](into, values[0], out=into)
+    wrapped = wrap_integer(into, element_type)
+    if wrapped is not into:
+        into[...] = wrapped
+
+
+def _indexed(table: Array, targets: Targets, rows: Array, monoid: str, element_type: str) -> None:
+    """Run an indexed ufunc over the elements, in order of the updates."""
+    ufunc, width = UFUNCS[monoid], table.shape[1]
+    is_rounded = is_narrow(element_type) and monoid in ("add", "multiply")
+    places, values = table, rows
+    if is_rounded:
+        places, values = from_storage(places, element_type), from_storage(values, element_type)
+    with quietly():
+        for piece, group, at, kept in targets.pieces(max(1, INDEXED_CHUNK_ELEMENTS // width)):
             if width > 1:
                 at = (at[:, np.newaxis] * width + np.arange(width)).reshape(-1)
-            ufunc.at(places, at, values[start * width : start * width + at.size])
-    if keyed:
-        table[...] = from_total_order_keys(places, table.dtype).reshape(table.shape)
-    else:
-        table[...] = wrap_integer(table, element_type)
+            part = values[piece] if kept is None else values[piece][kept]
+            ufunc.at(places[group].reshape(-1), at, part.reshape(-1))
+    if is_rounded:
+        table[...] = to_storage(places, element_type)
+        return
+    wrapped = wrap_integer(table, element_type)
+    if wrapped is not table:
+        table[...] = wrapped
 
 
-def _rounds(targets: Array) -> Iterator[tuple[Array, Array, Array]]:
-    """Yield (targets, update numbers, these and those of later rounds) of each round.
+def _by_target(targets: Array) -> tuple[Array, Array, Array]:
+    """Return updates by target, where each target's begin there, and how many it has.
 
-    No target is twice in a round.
+    Targets are ordered by these, the most first; updates of one are in order, those of target -1
+    left out.
     """
-    order = _ascending(targets)
+    kept = None if targets.min() >= 0 else np.flatnonzero(targets >= 0)
+    order = _ascending(targets if kept is None else targets[kept])
+    order = order if kept is None else kept[order]
+    if not order.size:
+        return order, order, order
     ordered = targets[order]
     is_first = np.empty(ordered.size, bool)
     is_first[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    firsts = np.flatnonzero(is_first)
-    lengths = np.diff(np.append(firsts, ordered.size))
-    occurrence = np.arange(ordered.size) - np.repeat(firsts, lengths)
-    sizes = np.bincount(occurrence)
-    if sizes.size == 1:
-        every = np.arange(targets.size)
-        yield targets, every, every
-        return
-    first = order[is_first]
-    yield targets[first], first, order
-    # The later rounds are mostly small: sort what is left of them alone.
-    later = np.flatnonzero(~is_first)
-    taken_later = order[later[_ascending(occurrence[later])]]
-    stop = 0
-    for size in sizes[1:].tolist():
-        start, stop = stop, stop + size
-        taken = taken_later[start:stop]
-        yield targets[taken], taken, taken_later[start:]
+    starts = np.flatnonzero(is_first)
+    counts = np.diff(starts, append=ordered.size)
+    by_count = np.argsort(-counts, kind="stable")
+    return order, starts[by_count], counts[by_count]
+
+
+def _sizes_of_rounds(counts: Array) -> Iterator[int]:
+    """Yield how many of some targets have more than k updates, k from 0; `counts` descend."""
+    size, most = counts.size, int(counts[0])
+    for k in range(most):
+        while counts[size - 1] <= k:
+            size -= 1
+        yield size
 
 
 def _ascending(values: Array) -> Array:
     """Argsort non-negative int64 values, stably."""
-    if values.size and int(values.max()) < 1 << 32:
-        return stable_argsort(values.astype(np.uint32))
+    highest = int(values.max()) if values.size else 0
+    if highest < 1 << 32:
+        return stable_argsort(values.astype(np.uint16 if highest < 1 << 16 else np.uint32))
     return np.argsort(values, kind="stable")

@@ -8,6 +8,7 @@ import numpy as np
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import Combiner
 from hloipu_runtime.kernels.core.movement import contiguous
+from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.scatter_rows import combine_rows
 from hloipu_runtime.kernels.windows_geometry import WindowDimension, output_shape
 from hloipu_runtime.kernels.windows_regions import Peeled, element_places, peeled_element
@@ -44,12 +45,8 @@ def select_and_scatter(
     peeled = peeled_element(*(whole or (operand.shape, window)))
     targets = _choices(operand, window, select, peeled)
     out = np.full(operand.shape, init, operand.dtype)
-    real = targets >= 0
-    updates = contiguous(source)
-    if real.all():
-        at, rows = targets.reshape(-1), updates.reshape(-1, 1)
-    else:
-        at, rows = targets[real], updates[real].reshape(-1, 1)
+    rows = contiguous(source).reshape(-1, 1)
+    at = Targets(targets.reshape(-1), out.size, targets.size)
     apart = all(w.size <= w.stride for w in window)
     combine_rows([out.reshape(-1, 1)], at, [rows], combiner, [element_type], apart)
     return out

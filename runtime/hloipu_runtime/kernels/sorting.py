@@ -140,16 +140,21 @@ def argsort_by_keys(keys: Sequence[Array]) -> Array:
     return order
 
 
+SORTED_BY_DIGITS = 256
+"""Keys of up to 16 bits in a row from which on numpy's radix sort takes less than a packed sort."""
+
+
 def stable_argsort(keys: Array) -> Array:
-    """Argsort unsigned keys; up to 32 bits they carry their places through one integer sort."""
+    """Argsort unsigned keys; those of 32 bits carry their places through one integer sort."""
     count = keys.shape[-1]
-    if keys.itemsize == 8 or count > 1 << 32:
+    is_short = keys.itemsize <= 2
+    if keys.itemsize == 8 or count > 1 << 32 or (is_short and count >= SORTED_BY_DIGITS):
         return np.argsort(keys, axis=-1, kind="stable")
-    places = np.arange(count, dtype=np.uint64)
-    if keys.itemsize <= 2 and count <= 1 << 16:
-        packed = keys.astype(np.uint32) << np.uint32(16) | places.astype(np.uint32)
+    if is_short:
+        places = np.arange(count, dtype=np.uint32)
+        packed = keys.astype(np.uint32) << np.uint32(16) | places
         packed.sort(axis=-1)
         return (packed & np.uint32(0xFFFF)).astype(np.int64)
-    packed = keys.astype(np.uint64) << np.uint64(32) | places
+    packed = keys.astype(np.uint64) << np.uint64(32) | np.arange(count, dtype=np.uint64)
     packed.sort(axis=-1)
     return (packed & np.uint64(0xFFFFFFFF)).view(np.int64)

@@ -15,6 +15,7 @@ from jax import lax
 
 from tools.bench.shared import loop_modules
 from tools.bench.shared.op_cases import Case
+from tools.bench.shared.single_ops import OP_PROGRAMS, WIDE_ONLY, abstract
 
 LEARNING_RATE = 0.01
 WEIGHT_SCALE = 0.05
@@ -29,7 +30,9 @@ def module_cases(float_type: str = "f32") -> Iterator[Case]:
     for family, make in FAMILIES.items():
         for name, function, given in make():
             types = {x.dtype for x in jax.tree.leaves(given)}
-            if float_type != "f32" and not types & _FLOATS <= {_FLOAT_TYPES["f32"]}:
+            if float_type != "f32" and types & _FLOATS != {_FLOAT_TYPES["f32"]}:
+                continue
+            if float_type != "f32" and name in WIDE_ONLY:
                 continue
             arguments = jax.tree.map(lambda x: _retyped(x, float_type), given)
             text = jax.jit(function, keep_unused=True).lower(*arguments).compiler_ir("hlo")
@@ -325,8 +328,14 @@ def _sorts() -> Programs:
     yield "argsort rows 512x1024", lambda x: jnp.argsort(x, axis=1), (f32(512, 1024),)
 
 
+def _single() -> Programs:
+    for name, (function, arguments) in OP_PROGRAMS.items():
+        yield name, function, tuple(map(abstract, arguments))
+
+
 FAMILIES: dict[str, Callable[[], Programs]] = {
     "mlp": _mlp, "lenet": _lenet, "resnet": _resnet, "gpt2": _gpt2, "lstm": _lstm,
-    "chains": _chains, "rows": _rows, "sorts": _sorts, "loops": loop_modules.programs,
+    "chains": _chains, "rows": _rows, "sorts": _sorts, "single": _single,
+    "loops": loop_modules.programs,
 }  # fmt: skip
 """Family -> its programs: name, function, abstract arguments."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Array, Block, Sizes
 from hloipu_runtime.codelets.core.placing import is_shared, line_of_starts
+from hloipu_runtime.kernels.native.targets import inside
 from hloipu_runtime.kernels.scatter import ScatterDimensions
 
 NOWHERE = -1
@@ -120,11 +121,14 @@ class _Call:
                     )
                 ),
                 scatter_dims_to_operand_dims=tuple(sorted(self.columns)),
-                index_vector_dim=first,
+                index_vector_dim=0,
                 input_batching_dims=(*batch, *(rank + d for d in dims.input_batching_dims)),
                 scatter_indices_batching_dims=(
-                    *range(len(batch)),
-                    *(len(batch) + d - (d > vector) for d in dims.scatter_indices_batching_dims),
+                    *range(1, 1 + len(batch)),
+                    *(
+                        1 + len(batch) + d - (d > vector)
+                        for d in dims.scatter_indices_batching_dims
+                    ),
                 ),
             ),
             vectors,
@@ -160,7 +164,7 @@ class _Call:
             column = vectors[..., k]
             limit = self.operand.whole[d] - windows[d]
             # Before the sizes are compared as int64: a huge u64 would turn negative there.
-            valid &= (column >= 0) & (column <= limit)
+            valid &= inside(column, limit)
             self.columns[rank + d] = column.astype(np.int64)
         return valid
 
@@ -183,9 +187,8 @@ class _Call:
         key = rank + dimension
         column = self.columns.get(key, np.zeros((1,) * valid.ndim, np.int64))
         if axis >= 0 and self.axes[axis] is Axis.COORDINATE:
-            holder = np.maximum(np.searchsorted(starts, column, "right") - 1, 0)
-            self.columns[axis] = holder
-            begin = starts[holder]
+            holder = self.columns[axis] = self._holders(starts, column, dimension)
+            begin = starts.take(holder)
         elif axis >= 0:
             along = [1] * max(column.ndim, valid.ndim)
             along[sum(a is Axis.BATCH for a in self.axes[:axis])] = -1
@@ -195,14 +198,24 @@ class _Call:
         self.columns[key] = column - begin
         return valid & (self.columns[key] >= 0) & (self.columns[key] < part)
 
+    def _holders(self, starts: Array, column: Array, dimension: int) -> Array:
+        """Return the number of the last range that begins at or before each place, or the first."""
+        size = self.operand.whole[dimension]
+        if column.size < size:
+            return np.asarray(np.maximum(np.searchsorted(starts, column, "right") - 1, 0))
+        # Many places: each one's range is looked up.
+        holders = np.repeat(np.arange(starts.size), np.diff(starts, append=size))
+        return holders.take(column - starts[0], mode="clip")
+
     def _vectors(self, valid: Array) -> Array:
-        """Return index vectors, last, with those of skipped windows nowhere."""
+        """Return index vectors, first, with those of skipped windows nowhere."""
         columns = [self.columns[key] for key in sorted(self.columns)]
         shape = np.broadcast_shapes(valid.shape, *(c.shape for c in columns))
-        vectors = np.empty((*shape, len(columns)), np.int64)
+        vectors = np.empty((len(columns), *shape), np.int64)
         for k, column in enumerate(columns):
-            vectors[..., k] = column
-        vectors[~np.broadcast_to(valid, shape)] = NOWHERE
+            vectors[k] = column
+        if not valid.all():
+            np.copyto(vectors[0], NOWHERE, where=~valid)
         return vectors
 
     def _windows(

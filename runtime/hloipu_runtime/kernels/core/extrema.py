@@ -42,6 +42,23 @@ def extremum_keys(x: Array, monoid: str) -> Array:
     return keys
 
 
+def bits_decide(arrays: Sequence[Array]) -> bool:
+    """Whether any float array holds -0.0 or subnormals, which numpy's extrema may take for equal.
+
+    One pass in cache-sized blocks.
+    """
+    for x in arrays:
+        mantissa = 23 if x.itemsize == 4 else 52
+        bits = np.ascontiguousarray(x).reshape(-1).view(f"u{x.itemsize}")
+        exponent = bits.dtype.type((1 << 8 * x.itemsize - 1) - (1 << mantissa))
+        for start in range(0, bits.size, _BLOCK_ELEMENTS):
+            block = bits[start : start + _BLOCK_ELEMENTS]
+            is_small = (block & exponent) == 0
+            if np.logical_and(is_small, block != 0, out=is_small).any():
+                return True
+    return False
+
+
 def has_negative_zero(arrays: Sequence[Array]) -> bool:
     """Whether any float array holds -0.0; one pass in cache-sized blocks."""
     for x in arrays:

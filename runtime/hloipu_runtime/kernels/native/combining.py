@@ -1,4 +1,4 @@
-"""Compiled kernel of a scatter: adds or multiplies rows into rows of a table, in order."""
+"""Compiled kernel of a scatter: combines rows into rows of a table, in order."""
 
 from ctypes import c_int64
 from functools import lru_cache
@@ -12,13 +12,16 @@ from hloipu_runtime.kernels.native.instructions import Instruction
 from hloipu_runtime.kernels.native.library import address_of
 from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
 from hloipu_runtime.kernels.native.rounding import rounding
+from hloipu_runtime.kernels.native.targets import Targets
 
 Array = np.ndarray[Any, Any]
-_Arguments = c_int64 * 9
+_Arguments = c_int64 * 11
 _COMBINING_WORK = 3
 """Of an element that numpy's indexed ufuncs combine, in roundings."""
-_FLOAT_OPS = {"add": "fadd", "multiply": "fmul"}
-"""Not extrema: whether numpy's flush a subnormal depends on whether there are negative zeros."""
+_FLOAT_OPS = {
+    "add": "fadd", "multiply": "fmul",
+    "maximum": "ordered_extremum:max", "minimum": "ordered_extremum:min",
+}  # fmt: skip
 _INTEGER_OPS = {
     "add": "add", "multiply": "mul", "and": "and", "or": "or", "xor": "xor",
     "maximum": "integer_extremum:max", "minimum": "integer_extremum:min",
@@ -30,34 +33,40 @@ _PREDICATE_OPS = {
 
 
 def combine_natively(
-    table: Array, targets: Array, rows: Array, monoid: str, element_type: str
+    table: Array, targets: Targets, rows: Array, monoid: str, element_type: str
 ) -> bool:
-    """Combine row j of `rows` into row `targets[j]` of a table, j ascending; say if it was done.
+    """Combine row j of `rows` into its target of a table, j ascending; say if it was done.
 
-    Each sum is rounded to the element type before the next one. Targets are int64.
+    Each sum is rounded to the element type before the next one.
     """
-    code = combining_kernel(monoid, element_type)
-    if code is None or not (table.flags.c_contiguous and rows.flags.c_contiguous):
-        return False
-    function = code.code_for(_COMBINING_WORK * rows.size)
-    if function is None or not targets.flags.c_contiguous or targets.dtype != np.int64:
-        return False
-    if rows.dtype != table.dtype:
-        return False
     width = table.shape[1]
+    numbers = targets.numbers
+    if rows.dtype != table.dtype or numbers.itemsize < 4:
+        return False
+    if not all(x.flags.c_contiguous for x in (table, rows, numbers)):
+        return False
+    code = combining_kernel(monoid, element_type, 8 * numbers.itemsize, int(width == 1))
+    function = None if code is None else code.code_for(_COMBINING_WORK * rows.size)
+    if function is None:
+        return False
     stride, into = width * table.itemsize, address_of(table)
     function(
         _Arguments(
-            targets.size, width, into, stride, address_of(rows), stride, into, stride,
-            address_of(targets),
+            numbers.size, width, into, stride, address_of(rows), stride, into, stride,
+            address_of(numbers), targets.rows, targets.group,
         )
     )  # fmt: skip
     return True
 
 
 @lru_cache(maxsize=256)
-def combining_kernel(monoid: str, element_type: str) -> CountedKernel | None:
-    """Return the kernel of a monoid and a type; None where there is none."""
+def combining_kernel(
+    monoid: str, element_type: str, name_bits: int, columns: int
+) -> CountedKernel | None:
+    """Return the kernel of a monoid and a type; None where there is none.
+
+    `name_bits` and `columns` as in `loop.Kernel`.
+    """
     element = ELEMENT_TYPES[element_type]
     if element_type in GRIDS:
         storage, ops = "f32", _FLOAT_OPS
@@ -75,11 +84,11 @@ def combining_kernel(monoid: str, element_type: str) -> CountedKernel | None:
 
     def text(name: str, halves: bool) -> str:
         instructions = [(2, Instruction(op, (0, 1), storage))]
-        if element_type in GRIDS:
+        if element_type in GRIDS and monoid in ("add", "multiply"):
             instructions.append((3, rounding(element_type, 2, halves)))
         last = instructions[-1][0]
         operands = (Operand(storage, is_shared=False),) * 2
-        kernel = Kernel(operands, (), tuple(instructions), (last,), indexed=(0, 2))
+        kernel = Kernel(operands, (), tuple(instructions), (last,), (0, 2), name_bits, columns)
         return text_of(kernel, name)
 
     return CountedKernel(text)

@@ -168,6 +168,22 @@ def _extremum(g: Given) -> str:
     return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
 
 
+def _ordered_extremum(g: Given) -> str:
+    """Write `max` or `min` by the order of bits: NaN wins, +0 over -0, nothing is flushed."""
+    text, (integer, width) = g.text, _bits(g)
+    bits, keys = [_as_bits(g, x) for x in g.values], []
+    for value in bits:
+        sign = text.new(f"ashr {integer} {value}, {width - 1}")
+        mask = text.new(f"lshr {integer} {sign}, 1")
+        keys.append(text.new(f"xor {integer} {value}, {mask}"))
+    relation = "sgt" if g.detail == "max" else "slt"
+    wins = text.new(f"icmp {relation} {integer} {keys[1]}, {keys[0]}")
+    wins = text.new(f"or i1 {wins}, {_is_nan(g, g.values[1])}")
+    stays = text.new(f"fcmp ord {g.kind} {g.values[0]}, {g.values[0]}")
+    wins = text.new(f"and i1 {wins}, {stays}")
+    return text.new(f"select i1 {wins}, {g.kind} {g.values[1]}, {g.kind} {g.values[0]}")
+
+
 def _clip_below(g: Given) -> str:
     """Write numpy's minimum of a value and a number: a NaN stays."""
     wins = g.text.new(f"fcmp ogt {g.kind} {g.values[0]}, {number(float(g.detail))}")
@@ -395,6 +411,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "is_finite": _is_finite,
     "compare": _compare,
     "select": _select,
+    "ordered_extremum": _ordered_extremum,
     "integer_extremum": _integer_extremum,
     "shift": _shift,
     "convert": _convert,

@@ -57,6 +57,10 @@ class Kernel(NamedTuple):
     results: tuple[int, ...]
     indexed: tuple[int, ...] = ()
     """Places, operands before results, whose rows are named by an array of numbers."""
+    name_bits: int = 64
+    """Of these numbers."""
+    columns: int = 0
+    """Of every row, whatever is passed; 0: as many as are passed."""
     planed: tuple[int, ...] = ()
     """Places whose rows lie in planes; none of them is indexed."""
     boxed: bool = False
@@ -67,8 +71,10 @@ def text_of(kernel: Kernel, name: str) -> str:
     """Return a kernel as a function `name` of an array of integers.
 
     Rows and columns come first, then the address of each place and the stride of its rows, in
-    bytes. Where rows are named the address of their numbers follows; where they lie in planes the
-    rows of one, the first row, and from plane to plane the stride of each such place.
+    bytes. Where rows are named the address of their numbers follows, then how many rows a group has
+    that numbers are counted in, and how many numbers: one that no row has, read without a sign, is
+    passed over. Where rows lie in planes the rows of one follow, the first row, and from plane to
+    plane the stride of each such place.
 
     Of a boxed kernel the argument is the address of a tuple, from which it takes the addresses of
     places itself: that takes Python as long as a small kernel.
@@ -95,7 +101,9 @@ def text_of(kernel: Kernel, name: str) -> str:
     shared: list[str] = []
     if kernel.boxed:
         head += _memory("%arguments", 0)
-    head += _argument("%rows", "i64", 0) + _argument("%columns", "i64", 1)
+    head += _argument("%rows", "i64", 0)
+    fixed = [f"  %columns = add i64 0, {kernel.columns}"]
+    head += fixed if kernel.columns else _argument("%columns", "i64", 1)
     for k, kind in enumerate(places):
         head += _memory(f"%p{k}", 1 + k) if kernel.boxed else _argument(f"%p{k}", "ptr", 2 + 2 * k)
         head += _argument(f"%s{k}", "i64", 3 + 2 * k)
@@ -113,8 +121,9 @@ def text_of(kernel: Kernel, name: str) -> str:
             into += _load(k, kind, "" if kernel.operands[k].is_shared else "%column")
     if kernel.indexed:
         head += _argument("%names", "ptr", 2 + 2 * len(places))
-        named = ["  %named.at = getelementptr i64, ptr %names, i64 %row"]
-        rows = [*named, "  %named = load i64, ptr %named.at", *rows]
+        head += _argument("%limit", "i64", 3 + 2 * len(places))
+        head += _argument("%group", "i64", 4 + 2 * len(places))
+        rows = [*_named_row(kernel.name_bits), *rows]
     if kernel.planed:
         head += _argument("%height", "i64", 2 + 2 * len(places))
         head += _argument("%first", "i64", 3 + 2 * len(places))
@@ -139,7 +148,7 @@ def text_of(kernel: Kernel, name: str) -> str:
         *shared,
         "  br label %inner",
         "inner:",
-        "  %column = phi i64 [0, %outer], [%following, %inner]",
+        f"  %column = phi i64 [0, %{'there' if kernel.indexed else 'outer'}], [%following, %inner]",
         *loads,
         *body.lines,
         *stores,
@@ -152,6 +161,27 @@ def text_of(kernel: Kernel, name: str) -> str:
         f'!3 = !{{!"llvm.loop.interleave.count", i32 {INTERLEAVED}}}',
     ]
     return "\n".join(lines) + "\n"
+
+
+def _named_row(bits: int) -> list[str]:
+    """Return what reads a row's number, and passes over one that no row has."""
+    name = "%number" if bits == 64 else "%short"
+    return [
+        "  %left = phi i64 [%group, %entry], [%left.next, %ended]",
+        "  %base = phi i64 [0, %entry], [%base.next, %ended]",
+        "  %left.less = sub i64 %left, 1",
+        "  %is_last = icmp eq i64 %left.less, 0",
+        "  %left.next = select i1 %is_last, i64 %group, i64 %left.less",
+        "  %base.more = add i64 %base, %limit",
+        "  %base.next = select i1 %is_last, i64 %base.more, i64 %base",
+        f"  %number.at = getelementptr i{bits}, ptr %names, i64 %row",
+        f"  {name} = load i{bits}, ptr %number.at",
+        *([] if bits == 64 else [f"  %number = sext i{bits} %short to i64"]),
+        "  %is_there = icmp ult i64 %number, %limit",
+        "  br i1 %is_there, label %there, label %ended",
+        "there:",
+        "  %named = add i64 %base, %number",
+    ]
 
 
 def _memory(name: str, position: int) -> list[str]:

@@ -11,6 +11,7 @@ from hloipu_runtime.kernels.native.best_of_rows import MOST, _kernel, best_nativ
 from hloipu_runtime.kernels.native.combining import combining_kernel
 from hloipu_runtime.kernels.native.random_words import _kernel as random_kernel
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.random_bits import _PHILOX, _THREE_FRY, Algorithm, rng_bit_generator
 from hloipu_runtime.kernels.scatter_rows import combine_window
 from hloipu_runtime.kernels.topk import topk
@@ -30,9 +31,14 @@ PLAIN, FAST = Settings(is_on=False), Settings(keeps=False)
 PLAIN_TOPK_TYPES = ("s8", "u16", "u64", "f64", "pred")
 
 
-def _one_by_one(table: Array, targets: Array, rows: Array, monoid: str, element_type: str) -> Array:
+def _one_by_one(
+    table: Array, targets: Targets, rows: Array, monoid: str, element_type: str
+) -> Array:
     made = table.copy()
-    for number, target in enumerate(targets.tolist()):
+    for number, within in enumerate(targets.numbers.tolist()):
+        if not 0 <= within < targets.rows:
+            continue
+        target = number // targets.group * targets.rows + within
         combine_window([made[target]], [rows[number]], monoid, [element_type])
     return made
 
@@ -42,11 +48,17 @@ def _one_by_one(table: Array, targets: Array, rows: Array, monoid: str, element_
 def test_rows_are_combined_in_order(element_type: str) -> None:
     generator = np.random.default_rng(8)
     for monoid in monoids_of(element_type):
-        for count, rows_of_table, width in ((40, 7, 1), (70, 900, 3), (9, 5, 67), (900, 600, 33)):
+        for count, rows_of_table, width, groups in (
+            (40, 7, 1, 1), (70, 900, 3, 2), (9, 5, 67, 1), (900, 600, 33, 3), (600, 9, 1, 3),
+            (500, 9, 9, 1),
+        ):  # fmt: skip
             table = some_values(element_type, rows_of_table * width, generator)
             rows = some_values(element_type, count * width, generator)
             table, rows = table.reshape(-1, width), rows.reshape(-1, width)
-            targets = generator.integers(0, rows_of_table, count)
+            rows_of_group = rows_of_table // groups
+            dtype = np.int64 if count % 40 else np.int32
+            numbers = generator.integers(-1, rows_of_group + 1, count, dtype)
+            targets = Targets(numbers, rows_of_group, count // groups)
             for setting in (nullcontext(), computing()):  # the second one flushes subnormals
                 with setting, np.errstate(all="ignore"):
                     with native_kernels(PLAIN):
@@ -142,7 +154,7 @@ def test_values_are_those_of_xla(op: str, fast: bool, oracle: Oracle) -> None:
     }[op]
     with native_kernels(FAST):
         for kernel in (
-            _kernel("f", True), combining_kernel("add", "f32"), random_kernel(_PHILOX, True),
+            _kernel("f", True), combining_kernel("add", "f32", 32, 0), random_kernel(_PHILOX, True),
             random_kernel(_THREE_FRY, True), random_kernel(_THREE_FRY, False),
         ):  # fmt: skip
             assert kernel is not None
