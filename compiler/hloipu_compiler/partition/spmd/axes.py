@@ -280,8 +280,6 @@ def from_tiles(sharding: Sharding, rank: int, axes: DeviceAxes) -> AxisSharding:
     kind, none = sharding.kind, ((),) * rank
     closed = (True,) * rank
     if kind is ShardingKind.MAXIMAL:
-        if 1 < axes.device_count <= (sharding.device or 0):
-            raise AxisFault(f"device {sharding.device} is none of {axes.device_count}")
         return AxisSharding(none, closed, device=sharding.device or 0)
     if kind is ShardingKind.UNKNOWN:
         return AxisSharding(none, (False,) * rank)

@@ -179,8 +179,8 @@ def _partitioned(
 def _notes(module: Module, stated: Stated) -> Iterator[str]:
     if stated.reordered:
         yield (
-            f"{stated.reordered} of them list devices in an order that no mesh has: their blocks "
-            "are on devices 0, 1, 2 and so on"
+            f"{stated.reordered} of them list devices in an order that no mesh has, or not all: "
+            "their blocks are on devices 0, 1, 2 and so on"
         )
     lone = 0
     for (name, position), found in stated.shardings.items():
