@@ -157,6 +157,8 @@ class _Reader:
         self.manual_names: dict[Key, tuple[str, ...]] = {}
         self.groups: dict[Key, str] = {}
         self.reordered = 0
+        self.numbers: tuple[int, ...] = ()
+        """Of the devices in the text, where it does not count from 0."""
 
     def stated(self) -> Stated:
         for computation in self.module.computations:
@@ -250,7 +252,8 @@ class _Reader:
         for mesh in meshes:
             for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
                 names.setdefault(name, common.parts(own))
-        return replace(common, names=tuple(names.items()))
+        numbers = self.numbers if len(self.numbers) == count else ()
+        return replace(common, names=tuple(names.items()), numbers=numbers)
 
     def _reorder(self) -> int:
         """Count devices anew from 0, and give orders that no mesh then has that of their numbers.
@@ -268,6 +271,7 @@ class _Reader:
         tiles = [s for s in shardings if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
         listed = {d for s in tiles for d in s.devices.listed}
         place = {device: place for place, device in enumerate(sorted(listed))}
+        self.numbers = () if list(place) == list(place.values()) else tuple(place)
         most = max((s.device_count or 0 for s in tiles), default=0)
         changed = {s: new for s in shardings if (new := _in_one_order(s, place, most)) != s}
         self.reordered = len(changed)
