@@ -178,5 +178,5 @@ def _border(side: str, dimensions: list[str], axis: str) -> str:
 
 
 WIDE_OPS: tuple[Op, ...] = (
-    _convolve, _convolve, _scatter, _top_k, _spectrum, _branch, _random, _region, _region,
+    _convolve, _convolve, _scatter, _top_k, _spectrum, _branch, _random, *(_region,) * 5,
 )  # fmt: skip
