@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hloipu_compiler.hlo.attributes.sharding import read_sharding
+from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.ir.annotations import is_border
 from hloipu_compiler.ir.graph import Module
@@ -22,8 +23,10 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.kernels.core.storage import user_dtype
 from tests.support.arrays import Array
 from tests.support.blocks import check_on_devices
-from tools.spmd_conformance.traffic import traffic_of
+from tools.spmd_conformance.judging import MESSAGE
+from tools.spmd_conformance.traffic import Traffic, traffic_of
 from tools.spmd_texts.texts import ROOT, Text, read, small
+from tools.spmd_texts.theirs import traffic_in_xla
 
 TOLERANCE = 2e-3
 """Sums of blocks are rounded in another order."""
@@ -49,42 +52,51 @@ class Outcome(NamedTuple):
     kind: str
     told: str = ""
     claims: tuple[Claim, ...] = ()
-    byte_count: float = 0.0
-    """That one device sends."""
+    ours: Traffic | None = None
+    theirs: Traffic | None = None
+    """Of XLA's own program of one device."""
     seconds: float = 0.0
 
+    @property
+    def ratio(self) -> float:
+        """Bytes that we send for each byte that XLA sends; 1 where that is not known."""
+        if self.ours is None or self.theirs is None:
+            return 1.0
+        return (self.ours.byte_count + MESSAGE) / (self.theirs.byte_count + MESSAGE)
 
-def judged(text: Text) -> Outcome:
-    """Judge a text."""
+
+def judged(text: Text, in_xla: bool = False) -> Outcome:
+    """Judge a text; `in_xla`: count what XLA's own program sends as well."""
     began = time.perf_counter()
     claims: tuple[Claim, ...] = ()
-    kind, told, sent = FAILED, "", 0.0
+    kind, told, ours, theirs = FAILED, "", None, None
     try:
         claims = claims_of(text)
-        kind, sent = _values(text)
+        kind, ours, theirs = _values(text, in_xla)
     except HloipuError as error:
         kind, told = REFUSED, " ".join(str(error).split())[:240]
     except AssertionError as error:
         kind, told = WRONG, " ".join(str(error).split())[:240]
     except Exception:  # a defect, whatever it is
         told = traceback.format_exc(limit=-3)
-    return Outcome(text.name, kind, told, claims, sent, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    return Outcome(text.name, kind, told, claims, ours, theirs, seconds)
 
 
-def _values(text: Text) -> tuple[str, float]:
+def _values(text: Text, in_xla: bool) -> tuple[str, Traffic | None, Traffic | None]:
     module = small(text.text)
     if module is None:
-        return "too large", 0.0
+        return "too large", None, None
     if partitioned_already(module):
-        return "written for each device", 0.0
+        return "written for each device", None, None
     if not is_divided(module):
-        return "nothing divided", 0.0
+        return "nothing divided", None, None
     ops = [x for c in module.computations for x in c.instructions]
     if any(x.opcode in _MEETING for x in ops):
-        return "has queues", 0.0
+        return "has queues", None, None
     parameters = [module.entry.instructions[i].shape for i in module.entry.parameters]
     if not all(isinstance(shape, ArrayShape) for shape in parameters):
-        return "takes tuples", 0.0
+        return "takes tuples", None, None
     draws = np.random.default_rng(0)
     arguments = [_drawn(leaf, draws) for shape in parameters for leaf in leaves_of(shape)]
     ready = ready_to_divide(module)
@@ -92,8 +104,8 @@ def _values(text: Text) -> tuple[str, float]:
     partitions = devices if any(map(is_border, ops)) else 1
     whole = evaluate_participants(module, [arguments], partitions=partitions)[0]
     local = check_on_devices(ready, arguments, whole, TOLERANCE)
-    sent = traffic_of(local, devices).byte_count
-    return RIGHT, sent
+    theirs = traffic_in_xla(print_module(module), devices) if in_xla else None
+    return RIGHT, traffic_of(local, devices), theirs
 
 
 def _drawn(shape: ArrayShape, draws: np.random.Generator) -> Array:
