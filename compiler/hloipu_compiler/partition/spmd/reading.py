@@ -271,7 +271,8 @@ class _Reader:
         tiles = [s for s in shardings if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
         listed = {d for s in tiles for d in s.devices.listed}
         place = {device: place for place, device in enumerate(sorted(listed))}
-        self.numbers = () if list(place) == list(place.values()) else tuple(place)
+        if all(s.devices.listed for s in tiles) and tuple(place) != tuple(place.values()):
+            self.numbers = tuple(place)
         most = max((s.device_count or 0 for s in tiles), default=0)
         changed = {s: new for s in shardings if (new := _in_one_order(s, place, most)) != s}
         self.reordered = len(changed)
