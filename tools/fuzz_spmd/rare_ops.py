@@ -139,7 +139,7 @@ def _bits(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
     """Add the high half of products of random bits, or round at random to f16."""
     name, dims = f"u{len(c.lines)}", ",".join(map(str, sizes))
     algorithm, length = c.draws.choice(_STATES)
-    state = listed(c.draws.randrange(100) for _ in range(length))
+    state = listed([c.draws.randrange(100) for _ in range(length)])
     c.lines += [
         f"{name}.state = u64[{length}] constant({state})",
         f"{name} = (u64[{length}], u32[{dims}]) rng-bit-generator({name}.state), "

@@ -18,8 +18,7 @@ Array = Any
 # ---- derivatives ------------------------------------------------------------------------------
 
 
-@jax.custom_vjp
-def _clipped(x: Array) -> Array:
+def _sine(x: Array) -> Array:
     return jnp.sin(x)
 
 
@@ -31,6 +30,7 @@ def _clipped_backward(x: Array, g: Array) -> tuple[Array]:
     return (constrain(jnp.clip(g * jnp.cos(x), -0.1, 0.1), "a,-"),)
 
 
+_clipped: Any = jax.custom_vjp(_sine)
 _clipped.defvjp(_clipped_forward, _clipped_backward)
 
 
@@ -479,5 +479,7 @@ def programs() -> Iterator[Program]:
         "typed/partly": ("2x4", partly_typed, ("16,32:a,-", "32,16:-,-")),
     }
     for name, (mesh, function, arguments) in rows.items():
-        kind = {"typed": name.startswith("typed/"), "in_shardy": name == "typed/partial"}
-        yield Program(f"transformed/{name}", mesh, function, arguments, **kind)
+        typed, partial_sums = name.startswith("typed/"), name == "typed/partial"
+        yield Program(
+            f"transformed/{name}", mesh, function, arguments, typed=typed, in_shardy=partial_sums
+        )
