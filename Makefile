@@ -204,8 +204,13 @@ sharding-table: install ## docs/sharding-table.md anew: divided programs on 2 to
 	JAX_PLATFORMS=cpu $(BIN)/python -m tools.sharding_table --page docs/sharding-table.md
 
 .PHONY: spmd-conformance
-spmd-conformance: install ## 295 sharded JAX programs, Shardy on and off: values against JAX's, of every TILESth on tiles too (0: of none), bytes against XLA's (3 minutes)
+spmd-conformance: install ## 345 sharded JAX programs, Shardy on and off: values against JAX's, of every TILESth on tiles too (0: of none), bytes against XLA's (3 minutes)
 	$(BIN)/python -m tools.spmd_conformance --tiles $(TILES)
+
+TEXTS ?= texts
+.PHONY: spmd-texts
+spmd-texts: install ## texts of the folder TEXTS, such as XLA's tests of partitioning, on all devices: values, shardings that they expect
+	$(BIN)/python -m tools.spmd_texts $(TEXTS)
 
 .PHONY: trainers
 trainers: install ## 125 training steps as people write them, with libraries and without, against JAX (30 minutes)

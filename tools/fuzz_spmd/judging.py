@@ -22,6 +22,7 @@ from tests.support.random_shardings import with_random_shardings
 from tools.fuzz_programs.program import generate
 from tools.fuzz_spmd.chain import Chain
 from tools.fuzz_spmd.ops import OPS
+from tools.fuzz_spmd.rare_ops import RARE_OPS
 from tools.fuzz_spmd.wide_ops import WIDE_OPS
 
 _NARROW = ("bf16", "f16", "f8e4m3fn", "f8e5m2")
@@ -33,7 +34,7 @@ TOLERANCE = 2e-3
 def drawn(seed: int) -> tuple[Module, list[Array]]:
     """Return the sharded module of a seed, verified, and its arguments."""
     if seed % 2:
-        module = parse(Chain(seed).text(OPS + WIDE_OPS))
+        module = parse(Chain(seed).text(OPS + WIDE_OPS + RARE_OPS))
         verify(module)
         draws = np.random.default_rng(seed)
         shapes = (module.entry.instructions[i].shape for i in module.entry.parameters)

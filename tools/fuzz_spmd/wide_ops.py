@@ -133,7 +133,7 @@ def _region(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
     block = shape_of(replaced(sizes, d, sizes[d] // n))
     divided = [f'\\"{name}\\", ?' if k == d else "?" for k in range(len(sizes))]
     groups = c.groups(axis)
-    meeting = c.draws.choice(("none", "sum", "gather", "turn"))
+    meeting = c.draws.choice(("none", "sum", "gather", "turn", "scatter", "swap"))
     kept, inner, result = divided, block, sizes
     said = f"channel_id={number + 1}, replica_groups={groups}, use_global_device_ids=true"
     met = f"sine(l{number})"
@@ -143,6 +143,19 @@ def _region(c: Chain, a: str, sizes: tuple[int, ...]) -> None:
     elif meeting == "gather":
         kept, inner = ["?"] * len(sizes), shape_of(sizes)
         met = f"all-gather(l{number}), {said}, dimensions={{{d}}}"
+    elif meeting == "scatter":
+        rows = [e for e, size in enumerate(sizes) if (size // n if e == d else size) % n == 0]
+        if not rows:
+            return
+        e = c.draws.choice(rows)
+        blocks = replaced(sizes, d, sizes[d] // n)
+        kept = [f'\\"{name}\\", ?' if k == e else "?" for k in range(len(sizes))]
+        inner, result = shape_of(replaced(blocks, e, blocks[e] // n)), blocks
+        met = f"reduce-scatter(l{number}), {said}, dimensions={{{e}}}, to_apply=add"
+    elif meeting == "swap" and sizes[d] // n % n == 0:
+        met = f"all-to-all(l{number}), {said}, dimensions={{{d}}}".replace(
+            ", use_global_device_ids=true", ""
+        )
     elif meeting == "turn":
         pairs = c.turned(axis)
         met = f"collective-permute(l{number}), channel_id={number + 1}, source_target_pairs={pairs}"
@@ -165,5 +178,5 @@ def _border(side: str, dimensions: list[str], axis: str) -> str:
 
 
 WIDE_OPS: tuple[Op, ...] = (
-    _convolve, _convolve, _scatter, _top_k, _spectrum, _branch, _random, _region, _region,
+    _convolve, _convolve, _scatter, _top_k, _spectrum, _branch, _random, *(_region,) * 5,
 )  # fmt: skip

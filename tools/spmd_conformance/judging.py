@@ -26,7 +26,7 @@ from tools.spmd_conformance.traffic import Traffic, traffic_of
 _TOLERANCE = {"bf16": 3e-2, "f16": 3e-3, "f32": 1e-4, "c64": 1e-4}
 """Of the largest value, by the coarsest type of a program: sums in another order, and products of a
 few hundred terms."""
-_MESSAGE = 64.0
+MESSAGE = 64.0
 """Bytes added on both sides of a ratio, so that none against a few is no infinity (assumed)."""
 
 
@@ -48,7 +48,7 @@ class Judged:
         """Bytes that we send for each byte that XLA sends."""
         if self.ours is None or self.theirs is None:
             return None
-        return (self.ours.byte_count + _MESSAGE) / (self.theirs.byte_count + _MESSAGE)
+        return (self.ours.byte_count + MESSAGE) / (self.theirs.byte_count + MESSAGE)
 
 
 def judged(record: Mapping[str, Any], dialect: str) -> Judged:

@@ -19,7 +19,7 @@ from tools.spmd_conformance.table import PARTS
 
 def lowered(program: Program, folder: Path) -> dict[str, Any]:
     """Return one program as data; its arrays go to a file."""
-    mesh = mesh_of(program.mesh)
+    mesh = mesh_of(program.mesh, typed=program.typed)
     given = [argument(text, mesh) for text in program.arguments]
     options: dict[str, Any] = {}
     if program.result:
@@ -62,7 +62,7 @@ def main() -> None:
     jax.config.update("jax_use_shardy_partitioner", dialect == "shardy")
     each = [(part, program) for part, programs in PARTS.items() for program in programs]
     for part, program in each:
-        if names and program.name not in names:
+        if (names and program.name not in names) or (program.in_shardy and dialect != "shardy"):
             continue
         try:
             record = lowered(program, Path(folder))

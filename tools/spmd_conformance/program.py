@@ -37,13 +37,18 @@ class Program:
     """Whether values are compared; bytes alone where sizes are those of real models."""
     alone: bool = False
     """Whether values are those of one device, since XLA's of several are others."""
+    typed: bool = False
+    """Whether shardings are part of types: the axes of the mesh are explicit."""
+    in_shardy: bool = False
+    """Whether GSPMD's texts cannot say it."""
 
 
-def mesh_of(text: str, *, alone: bool = False) -> Mesh:
+def mesh_of(text: str, *, alone: bool = False, typed: bool = False) -> Mesh:
     """Return a mesh of the first devices, with axes a, b, c; `alone`: each of one device."""
+    kind = AxisType.Explicit if typed else AxisType.Auto
     sizes = [1 if alone else int(n) for n in text.split("x")]
     devices = np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes)
-    return Mesh(devices, tuple("abc"[: len(sizes)]), axis_types=(AxisType.Auto,) * len(sizes))
+    return Mesh(devices, tuple("abc"[: len(sizes)]), axis_types=(kind,) * len(sizes))
 
 
 def spec(text: str) -> P:

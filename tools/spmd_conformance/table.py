@@ -1,6 +1,6 @@
 """All programs, part by part; their names are theirs alone."""
 
-from tools.spmd_conformance import large, networks, operations, regions, varied
+from tools.spmd_conformance import large, networks, operations, regions, transformed, varied
 from tools.spmd_conformance.program import Program
 
 PARTS: dict[str, tuple[Program, ...]] = {
@@ -8,5 +8,6 @@ PARTS: dict[str, tuple[Program, ...]] = {
     "operations": tuple(operations.programs()),
     "regions": tuple(regions.programs()),
     "varied": tuple(varied.programs()),
+    "transformed": tuple(transformed.programs()),
     "large": tuple(large.programs()),
 }

@@ -43,6 +43,8 @@ class DeviceAxes:
     """The device at each place; empty: place and device are one number."""
     names: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """The parts of the axes that the text names."""
+    numbers: tuple[int, ...] = ()
+    """By device its number in the text; empty: the text counts from 0 as well."""
 
     @cached_property
     def strides(self) -> tuple[int, ...]:
@@ -280,8 +282,6 @@ def from_tiles(sharding: Sharding, rank: int, axes: DeviceAxes) -> AxisSharding:
     kind, none = sharding.kind, ((),) * rank
     closed = (True,) * rank
     if kind is ShardingKind.MAXIMAL:
-        if 1 < axes.device_count <= (sharding.device or 0):
-            raise AxisFault(f"device {sharding.device} is none of {axes.device_count}")
         return AxisSharding(none, closed, device=sharding.device or 0)
     if kind is ShardingKind.UNKNOWN:
         return AxisSharding(none, (False,) * rank)
@@ -377,12 +377,14 @@ def to_tiles(sharding: AxisSharding, axes: DeviceAxes) -> Sharding:
 
 def _device_order(parts: Sequence[int], axes: DeviceAxes) -> DeviceOrder:
     """Return the order of devices along parts; parts that stand together are one dimension."""
-    if axes.devices:
+    if axes.devices or axes.numbers:
         order = [0]
         for part in parts:
             stride = axes.strides[part]
             order = [base + stride * i for base in order for i in range(axes.sizes[part])]
-        return DeviceOrder(listed=tuple(axes.devices[place] for place in order))
+        for names in (axes.devices, axes.numbers):
+            order = [names[i] for i in order] if names else order
+        return DeviceOrder(listed=tuple(order))
     runs: list[list[int]] = []
     for part in parts:
         if runs and runs[-1][-1] + 1 == part:

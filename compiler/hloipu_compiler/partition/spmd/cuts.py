@@ -89,6 +89,8 @@ class Cut:
     axes: DeviceAxes
     monoid: str | None
     """What a reduction or a scatter combines with, where that is an op."""
+    whole: frozenset[int] = frozenset()
+    """Operands of a concatenation of which each device has all rows that any block reads."""
 
     def of_op(self, x: Instruction) -> "Cut":
         """Return the cut of another op that looks alike, with what is known of this one."""
@@ -112,6 +114,7 @@ class Cut:
         opcode, splits = self.x.opcode, []
         for array, dimensions in enumerate((*self.rule.operands, *self.rule.results)):
             bare = opcode in _WHOLE_RESULTS and array >= self.first_result
+            bare |= array in self.whole
             split = []
             for numbers in dimensions:
                 kept = (f for f in numbers if not bare or self.rule.kind(f) is PASS_THROUGH)
@@ -228,6 +231,10 @@ def cut_of(
     cut = whole_cut(module, computation, x, paths.axes)
     if x.opcode not in _ON_BLOCKS:
         return cut
+    if x.opcode == "concatenate":
+        (d,) = x.attributes.integers("dimensions")
+        states = enumerate(ends.states[: cut.first_result])
+        cut = replace(cut, whole=frozenset(i for i, state in states if not state.split[d]))
     return replace(cut, parts=_chosen(module, computation, cut, ends, paths))
 
 

@@ -1,7 +1,7 @@
 """Who decided a sharding, and the module with every op's sharding in XLA's syntax."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
@@ -88,14 +88,7 @@ class Explained:
 
     def record(self) -> dict[str, Any]:
         """Return it as JSON data."""
-        steps = [
-            {name: getattr(step, name) for name in
-             ("value", "dimension", "axes", "op", "opcode", "source")}
-            for step in self.steps
-        ]  # fmt: skip
-        return {
-            "value": self.value, "shape": self.shape, "sharding": self.sharding, "steps": steps
-        }  # fmt: skip
+        return {**asdict(self), "steps": [*map(asdict, self.steps)]}
 
     def text(self) -> str:
         """Return it as lines."""

@@ -28,9 +28,11 @@ from hloipu_compiler.partition.spmd.reshard_steps import Paths
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.partition.spmd.writing import written
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten
 from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops, turns_of
+from hloipu_compiler.passes.loops.sum_after_loops import sums_after_loops
 from hloipu_runtime.element_types import ElementType
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.watching import telling
@@ -78,7 +80,15 @@ def for_one_device(
     each device outside of a manual region.
     """
     local = Localizing(module, known, paths, cuts).module_made(results)
-    return with_merged_collectives(gathers_before_loops(local))
+    return with_merged_collectives(moved_out_of_loops(local))
+
+
+def moved_out_of_loops(local: Module, *, gathers_early: bool = True) -> Module:
+    """Return a program of one device that sums after its loops, and gathers before them."""
+    if not any(x.opcode == "while" for c in local.computations for x in c.instructions):
+        return local
+    early = gathers_before_loops(local) if gathers_early else local
+    return sums_after_loops(dead_code_eliminated(early))
 
 
 class Localizing:

@@ -20,7 +20,12 @@ from hloipu_compiler.ir.shapes import TupleShape, leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
 from hloipu_compiler.partition.spmd.links import StatePairs
-from hloipu_compiler.partition.spmd.localizing import Localizing, Queue, entry_splits
+from hloipu_compiler.partition.spmd.localizing import (
+    Localizing,
+    Queue,
+    entry_splits,
+    moved_out_of_loops,
+)
 from hloipu_compiler.partition.spmd.merging import with_merged_collectives
 from hloipu_compiler.partition.spmd.propagating import propagated
 from hloipu_compiler.partition.spmd.reading import (
@@ -36,7 +41,6 @@ from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
 from hloipu_compiler.passes.inline_calls import inlined
-from hloipu_compiler.passes.loops.gathers_before_loops import gathers_before_loops
 from hloipu_compiler.passes.loops.scans_as_loops import scans_as_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
@@ -151,9 +155,7 @@ def _partitioned(
     known = propagated(module, stated, state)
     given, made = entry_splits(module, known, state)
     localizing = Localizing(module, known, gathers_early=gathers_early)
-    local = localizing.module_made(made)
-    if gathers_early:
-        local = gathers_before_loops(local)
+    local = moved_out_of_loops(localizing.module_made(made), gathers_early=gathers_early)
     local = replace(local, attributes=local.attributes.replaced(**_header(module)))
     if replicas > 1:
         local = _for_replicas(local, replicas, known.axes.device_count)
@@ -179,8 +181,8 @@ def _partitioned(
 def _notes(module: Module, stated: Stated) -> Iterator[str]:
     if stated.reordered:
         yield (
-            f"{stated.reordered} of them list devices in an order that no mesh has: their blocks "
-            "are on devices 0, 1, 2 and so on"
+            f"{stated.reordered} of them list devices in an order that no mesh has, or not all: "
+            "their blocks are on devices 0, 1, 2 and so on"
         )
     lone = 0
     for (name, position), found in stated.shardings.items():

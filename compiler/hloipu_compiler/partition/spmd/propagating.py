@@ -16,6 +16,9 @@ earlier factor. Rounds let what never moves data decide first:
     3  all ops along all factors, broadcasts only from their results
     4  all ops, along all factors
 
+In texts of GSPMD broadcasts go both ways from round 2 on, so that what a mask is made of is divided
+as the data that it is for.
+
 Dimensions of a later priority are seen after all rounds of the priorities before them.
 Source: openxla/shardy `docs/propagation.md`,
 `shardy/dialect/sdy/transforms/propagation/op_priority_propagation.cc` (rounds).
@@ -329,7 +332,7 @@ class _Engine:
     def _visit(self, number: int, round_number: int) -> None:
         link = self.all_links[number]
         rule = link.rule
-        direction = _direction(link, round_number)
+        direction = _direction(link, round_number, is_shardy=self.stated.is_shardy)
         if direction is Direction.NONE or (not round_number and self.shared[number]):
             return
         known = self.dimensions[link.arrays[-1]]
@@ -486,12 +489,12 @@ def _operands(link: Link) -> tuple[int, ...]:
     return link.arrays[: len(link.rule.operands)]
 
 
-def _direction(link: Link, round_number: int) -> Direction:
+def _direction(link: Link, round_number: int, *, is_shardy: bool) -> Direction:
     """Return what may follow what at an op, in one round."""
     if round_number < 2:
         if link.opcode in _FIRST_FORWARD:
             return Direction.FORWARD
         return link.direction if link.opcode in _FIRST else Direction.NONE
-    if round_number < 4 and link.repeats:
+    if link.repeats and is_shardy and round_number < 4:
         return Direction.BACKWARD
     return link.direction

@@ -117,6 +117,9 @@ def require_whole(module: Module) -> None:
         )
 
 
+_ONE_MESH = "state all shardings by the axes of one mesh"
+
+
 def stated_shardings(module: Module) -> Stated:
     """Return what a verified module states about shardings.
 
@@ -125,14 +128,12 @@ def stated_shardings(module: Module) -> Stated:
     return _Reader(module).stated()
 
 
-def not_followed(module: Module, why: str, x: Instruction | None) -> UnsupportedError:
+def not_followed(
+    module: Module, why: str, x: Instruction | None, hint: str = _ONE_MESH
+) -> UnsupportedError:
     """Return the error of a sharding, of an op or of none, that cannot be followed."""
     where = f"the sharding of {x.name}" if x else "the shardings of the module"
-    error = UnsupportedError(
-        "E0476",
-        f"{where} cannot be followed: {why}",
-        hint="state all shardings by the axes of one mesh",
-    )
+    error = UnsupportedError("E0476", f"{where} cannot be followed: {why}", hint=hint)
     error.span = module.span(x) if x else None
     return error
 
@@ -156,6 +157,8 @@ class _Reader:
         self.manual_names: dict[Key, tuple[str, ...]] = {}
         self.groups: dict[Key, str] = {}
         self.reordered = 0
+        self.numbers: tuple[int, ...] = ()
+        """Of the devices in the text, where it does not count from 0."""
 
     def stated(self) -> Stated:
         for computation in self.module.computations:
@@ -249,13 +252,15 @@ class _Reader:
         for mesh in meshes:
             for name, own in zip(mesh.axis_names, axis_digits(mesh, devices), strict=True):
                 names.setdefault(name, common.parts(own))
-        return replace(common, names=tuple(names.items()))
+        numbers = self.numbers if len(self.numbers) == count else ()
+        return replace(common, names=tuple(names.items()), numbers=numbers)
 
     def _reorder(self) -> int:
         """Count devices anew from 0, and give orders that no mesh then has that of their numbers.
 
-        Return how many shardings that changes. Where no manual region names devices, the device
-        that has a block is nothing that a value depends on.
+        What lists some of the devices only has its blocks on all, several on each block. Return how
+        many shardings that changes. Where no manual region names devices, the device that has a
+        block is nothing that a value depends on.
         """
         each = [x for c in self.module.computations for x in c.instructions]
         shardings = dict.fromkeys(s for several in self.texts.values() for s in several)
@@ -263,9 +268,13 @@ class _Reader:
             isinstance(s, Sharding) and ShardingKind.MANUAL in s.subgroups for s in shardings
         ):
             return 0
-        listed = {d for s in shardings if isinstance(s, Sharding) for d in s.devices.listed}
+        tiles = [s for s in shardings if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
+        listed = {d for s in tiles for d in s.devices.listed}
         place = {device: place for place, device in enumerate(sorted(listed))}
-        changed = {s: new for s in shardings if (new := _in_one_order(s, place)) != s}
+        if all(s.devices.listed for s in tiles) and tuple(place) != tuple(place.values()):
+            self.numbers = tuple(place)
+        most = max((s.device_count or 0 for s in tiles), default=0)
+        changed = {s: new for s in shardings if (new := _in_one_order(s, place, most)) != s}
         self.reordered = len(changed)
 
         def own(several: tuple[AnySharding, ...]) -> tuple[AnySharding, ...]:
@@ -341,7 +350,9 @@ class _Reader:
                 each = zip(words, leaves.values(), strict=True)
                 words = tuple(word for word, own in each for _ in own)
             if len(words) != count:
-                raise self._fault(f"{name} has {len(words)} words for {count} arrays", None)
+                why = f"{name} has {len(words)} words for {count} arrays"
+                hint = "say true or false once for all, or once for each of them"
+                raise not_followed(self.module, why, None, hint)
             rest = iter(words)
             for i, own in leaves.items():
                 known = shardings.get((entry.name, i), (None,) * len(own))
@@ -414,10 +425,11 @@ def _counts(listed: Sequence[int]) -> bool:
     return True
 
 
-def _in_one_order(sharding: AnySharding, place: Mapping[int, int]) -> AnySharding:
+def _in_one_order(sharding: AnySharding, place: Mapping[int, int], most: int) -> AnySharding:
     """Return a sharding of a mesh of devices in their own order.
 
-    `place`: of each device that some tile assignment lists, among all of these.
+    `place`: of each device that some tile assignment lists, among all of these. `most`: devices
+    that one has; those that list less get a replicated dimension, or are replicated.
     """
     if isinstance(sharding, NamedSharding):
         return replace(sharding, mesh=_numbered(sharding.mesh))
@@ -429,6 +441,11 @@ def _in_one_order(sharding: AnySharding, place: Mapping[int, int]) -> AnyShardin
     if count == len(place):
         listed = tuple(place[device] for device in listed)
         sharding = replace(sharding, devices=DeviceOrder(listed=listed))
+    if listed and count < most:
+        if most % count or sharding.subgroups or sharding.last_tile_dim_replicate:
+            return Sharding(ShardingKind.REPLICATED)
+        tiles, order = (*sharding.tile_dimensions, most // count), DeviceOrder(reshape=(most,))
+        return Sharding(ShardingKind.TILED, tiles, order, last_tile_dim_replicate=True)
     try:
         tile_digits(sharding, ())
         fits = sorted(listed) == list(range(count))

@@ -114,7 +114,10 @@ def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
     for number, at in enumerate(operands):
         own = replace(result, size=cut.shapes[number].dimensions[d])
         reads = Reads.by(result, -begin)
-        piece = b.window(op, at, own, reads)
+        if number in cut.whole:
+            piece = _own_rows(b, op, at, own, reads)
+        else:
+            piece = b.window(op, at, own, reads)
         if whole is None:
             whole = piece
         else:
@@ -125,6 +128,17 @@ def joined(b: Blocks, cut: Cut, operands: list[int]) -> int:
         begin += own.size
     assert whole is not None
     return whole
+
+
+def _own_rows(b: Blocks, like: Instruction, at: int, along: Along, reads: Reads) -> int:
+    """Return the rows that each block reads of an array that every device has whole."""
+    starts, length, size = reads.starts, reads.length, along.size
+    some = (starts < size) & (starts + length > 0)
+    before = max(0, -int(starts[some].min()))
+    behind = max(0, int(starts[some].max()) + length - size, length - size - before)
+    at = b.extended(like, at, along.d, (before, behind))
+    starts = np.clip(starts + before, 0, before + size + behind - length)
+    return b.cut_at(like, at, along.d, b.by_block(like, along.parts, starts), length)
 
 
 # ---- windows that slide ---------------------------------------------------------------------

@@ -130,6 +130,16 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "sharding={devices=[1,2,2]5,4,1,0 last_tile_dim_replicate}",
         {"all-to-all": 1, "all-gather": 1},
     ),
+    "some of the devices, or one": (
+        f"{X}{ROWS}\n  {Z}{{devices=[2,1]2,3}}\n  s = f32[12,8] add(p, q)\n  "
+        "ROOT t = f32[12,8] copy(s), sharding={maximal device=3}",
+        {"all-gather": 1},
+    ),
+    "rows of an array that each device has whole": (
+        f"{X}{ROWS}\n  q = f32[5,8] parameter(1)\n"
+        f"  ROOT s = f32[17,8] concatenate(q, p), dimensions={{0}}, sharding={ROWS}",
+        {"collective-permute": 2},
+    ),
     "a reversal": (f"{X}{ROWS}\n  {REVERSAL}{ROWS}", {"collective-permute": 1}),
     "a reversal of rows that do not divide": (
         f"{X}{EIGHT}\n  {REVERSAL}{EIGHT}",

@@ -236,14 +236,14 @@ def test_a_rule_of_propagation(case: str) -> None:
 
 
 _TO, _P, _O = "allow_spmd_sharding_propagation_to", "parameters", "output"
-_HALVES = "{devices=[2]<=[2]}"
+_HALVES, _LISTED = "{devices=[2]<=[2]}", "{devices=[2]5,7}"
 GSPMD: dict[str, tuple[str, str, tuple[str, str, str]]] = {
     "as stated": ("", f"sharding={_HALVES}", (_HALVES, _HALVES, _HALVES)),
-    "a result that is stated": ("", "sharding={replicated}", (_HALVES, _HALVES, NONE)),
+    "a result that is stated": ("", "sharding={replicated}", (_LISTED, _LISTED, NONE)),
     "a result that may choose": (
-        f"{_TO}_{_O}={{true}}", "sharding={replicated}", (_HALVES, _HALVES, _HALVES)
+        f"{_TO}_{_O}={{true}}", "sharding={replicated}", (_LISTED, _LISTED, _LISTED)
     ),
-    "a result that may not": (f"{_TO}_{_O}={{false,false}}", "", (_HALVES, _HALVES, NONE)),
+    "a result that may not": (f"{_TO}_{_O}={{false,false}}", "", (_LISTED, _LISTED, NONE)),
     "a parameter that may not": (
         f"{_TO}_{_P}={{false,false}}", f"sharding={_HALVES}", (_HALVES, NONE, _HALVES)
     ),

@@ -1,0 +1,1 @@
+"""Texts of another partitioner's tests, divided and run on all devices."""
