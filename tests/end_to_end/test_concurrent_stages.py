@@ -25,7 +25,7 @@ from tests.support.tower_models import TOWERS
 SAMPLE = sample(24)
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(24)
 @pytest.mark.parametrize("cut", SAMPLE, ids=map(str, SAMPLE))
 def test_state_is_that_of_gradients_taken_apart(cut: Concurrent) -> None:
     program = compiled(cut)
@@ -39,7 +39,7 @@ def test_state_is_that_of_gradients_taken_apart(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, program)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("cut", SAMPLE[:6], ids=map(str, SAMPLE[:6]))
 def test_tiles_by_themselves_come_to_the_same(cut: Concurrent) -> None:
     assert_equal_to_jax(cut, compiled(cut), mode="exact")
@@ -86,7 +86,7 @@ def row_of(program: CompiledProgram) -> PipelineRow:
 
 
 @pytest.mark.parametrize("model", ["concatenated", "heads", "normed", "added"])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 def test_branches_at_once_take_fewer_cycles_than_in_turn(model: str) -> None:
     """Folded on one IPU, the same annotated stage does its branches one after the other."""
     cut = Concurrent(model, schedule="sequential")

@@ -260,6 +260,7 @@ def test_copies_are_kept_as_far_as_memory_allows(name: str) -> None:
     ],
     ids=str,
 )
+@pytest.mark.thinned(2)
 def test_steps_of_micro_batches_train_with_copies_in_the_loop(cut: Cut) -> None:
     program = compiled_cut(cut, hoist="none")
     assert program.program != compiled_cut(cut, hoist="all").program

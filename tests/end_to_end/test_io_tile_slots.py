@@ -29,7 +29,7 @@ from tests.support.pipeline_trials import Cut, compiled
 from tests.support.training_steps import STEPS
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("options", [{}, {"set": SLOW_HOST}], ids=["fast", "slow"])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_a_slot_takes_the_longer_of_transfers_and_work(cut: Cut, options: dict[str, Any]) -> None:

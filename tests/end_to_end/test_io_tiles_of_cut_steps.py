@@ -40,7 +40,7 @@ def trained(program: CompiledProgram, cut: Cut, mode: Mode) -> tuple[list[Any], 
         return [*found, *losses], session.cycles
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 @pytest.mark.parametrize(
     "cut", [*CUTS[:3], Cut("mlp_adam", 1, "grouped", 1, replicas=2, loop=UPDATES)], ids=str

@@ -76,6 +76,7 @@ CASES: dict[str, tuple[Any, Any, Any, Any, dict[str, Any], dict[str, int], dict[
 
 
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.thinned(2)
 def test_gradients_are_summed_once_a_batch(case: str) -> None:
     loss, weights, mesh, specs, given, each, once = CASES[case]
     rows = P(mesh.axis_names[0])

@@ -112,6 +112,7 @@ CUTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.thinned(2)
 def test_divided_steps_are_cut(step: Sharded, cut: str, tmp_path: Path) -> None:
     program = hloipu.compile(step.text, feed={"data": (10, 11)}, outfeed=("loss",), **CUTS[cut])
     assert program.program.partitions == 8

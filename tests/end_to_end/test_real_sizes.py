@@ -21,7 +21,7 @@ SEEDS = (
 """Cases that take little time; among them those whose programs once were not proved."""
 
 
-@pytest.mark.thinned(7)
+@pytest.mark.thinned(14)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_block_at_real_sizes_is_proved(seed: int) -> None:
     program = compiled(case(seed))

@@ -19,13 +19,14 @@ STAGED = [Copies("mlp_sgd", 2, 3, 2), Copies("cnn_adam", 2, 4, 2), Copies("resid
 EXACT = [Copies("mlp_sgd", 2), Copies("mlp_sgd", 2, 3, 2), Copies("cnn_sgd", 2, 3)]
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(16)
 @pytest.mark.parametrize("copies", [*ALL, *STAGED], ids=str)
 def test_state_is_that_of_gradients_averaged(copies: Copies) -> None:
     assert_equal_to_jax(copies, compiled(copies))
 
 
 @pytest.mark.parametrize("copies", EXACT, ids=str)
+@pytest.mark.thinned(3)
 def test_tiles_by_themselves_come_to_the_same(copies: Copies) -> None:
     assert_equal_to_jax(copies, compiled(copies), mode="exact")
 

@@ -49,7 +49,7 @@ def leaves(state: Any) -> list[np.ndarray[Any, Any]]:
     [("adam", n) for n in range(len(CUTS))]
     + [("adamw-clipped", 1), ("momentum-axis-1", 0), ("scaled-clipped", 1), ("factored", 1)],
 )
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_updates_are_those_of_the_plain_step(name: str, number: int) -> None:
     program, step, asked = cut(name, number), SCANNED[name], CUTS[number]
     assert program.program.stacks

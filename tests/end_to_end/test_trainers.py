@@ -24,7 +24,7 @@ USUAL = {
 
 
 @pytest.mark.parametrize(("name", "way"), USUAL.items(), ids=USUAL)
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 def test_steps_as_people_write_them_agree_with_jax(name: str, way: str) -> None:
     recipe = RECIPES[name]
     verdict = judged(recipe, BY_NAME[way])

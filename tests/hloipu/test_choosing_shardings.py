@@ -82,6 +82,7 @@ def rate(program: CompiledProgram, candidate: Candidate) -> float:
     ],
     ids=["copies", "one copy, few micro-batches", "no room for whole weights"],
 )
+@pytest.mark.thinned(3)
 def test_it_is_near_the_best_of_all(
     rows: int, size: int, ipus: int, tiles: int, micro_batches: int, replicas: int | None,
     divides: bool,
@@ -118,6 +119,7 @@ def test_it_is_near_the_best_of_all(
     ("graph", "tiles"),
     [("a norm of columns", 8), ("transposed, and scattered over what is there", 1472)],
 )
+@pytest.mark.thinned(2)
 def test_a_mesh_is_near_the_best_of_all_that_compile(graph: str, tiles: int) -> None:
     module, machine = graph_module(GRAPHS[graph]), {"tiles_per_ipu": str(tiles)}
     options = resolve("compile", {"set": machine, "cache": False}).options

@@ -51,6 +51,7 @@ def ran(
     ("schedule", "reduction", "stages"),
     list(itertools.product(range(3), REDUCTIONS, (2, 3))),
 )
+@pytest.mark.thinned(3)
 def test_a_perceptron_with_adam_is_trained_alike(
     schedule: int, reduction: str, stages: int
 ) -> None:

@@ -1,6 +1,5 @@
 """Which elements tiles have of a variable, and which ones vertices need: counted, not derived."""
 
-from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -8,20 +7,24 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VertexGroup
 
 Ranges = tuple[tuple[int, int], ...]
 
 
-def tiles_of(tiles: Any) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield the coordinates of a grid, and the tile at each."""
-    for coordinate in product(*map(range, tiles.extents)):
-        yield (
+@lru_cache(256)
+def tiles_of(tiles: Tiles) -> tuple[tuple[tuple[int, ...], int], ...]:
+    """Return the coordinates of a grid, and the tile at each."""
+    return tuple(
+        (
             coordinate,
             tiles.first
             + sum(k * stride for k, stride in zip(coordinate, tiles.strides, strict=True)),
         )
+        for coordinate in product(*map(range, tiles.extents))
+    )
 
 
 def part_of(spans: Any, coordinate: tuple[int, ...], shape: tuple[int, ...]) -> Ranges:

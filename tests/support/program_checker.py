@@ -108,6 +108,8 @@ class _Run(TokenMemory):
         self.choices = choices
         self.given: dict[str, int] = {}
         self.clocks = TileClocks(program, self.report)
+        self.counted: dict[int, list[tuple[int, list[Ranges], str]]] = {}
+        """By the `id` of a group of the program, which is always the same."""
 
     def found(self) -> list[str]:
         for variable, (value, _) in self.program.constants.items():
@@ -184,8 +186,8 @@ class _Run(TokenMemory):
         misled: set[tuple[int, int]] = set()
         for number, group in enumerate(step.groups):
             where = f"{place} {group.name}"
-            for coordinate, tile in tiles_of(group.tiles):
-                wrong = self.vertex(group, coordinate, tile)
+            for tile, operands, wrong in self.vertices(group):
+                wrong = wrong or self.misreads(group, tile, operands)
                 for operand in group.inputs:
                     self.clocks.uses(operand.variable, tile, writes=False)
                 for operand in group.outputs:
@@ -212,21 +214,40 @@ class _Run(TokenMemory):
                 right = (number, tile) not in misled
                 self.written(operand, value, coordinate, tile, right, f"{place} {group.name}")
 
-    def vertex(self, group: VertexGroup, coordinate: tuple[int, ...], tile: int) -> str:
-        """Return what a vertex reads that is not what it needs, on its own tile; or nothing."""
+    def vertices(self, group: VertexGroup) -> list[tuple[int, list[Ranges], str]]:
+        """Return tiles, the parts that each reads, and how they are not those it needs."""
+        if id(group) not in self.counted:
+            self.counted[id(group)] = [
+                (tile, *self.vertex(group, coordinate, tile))
+                for coordinate, tile in tiles_of(group.tiles)
+            ]
+        return self.counted[id(group)]
+
+    def vertex(
+        self, group: VertexGroup, coordinate: tuple[int, ...], tile: int
+    ) -> tuple[list[Ranges], str]:
         results = [self.box(x, coordinate) for x in group.outputs]
         if all(map(is_empty, results)):
-            return ""
+            return [], ""
+        boxes = [self.box(x, coordinate) for x in group.inputs]
         needed = needed_parts(self.program, group, results)
-        for operand, value, need in zip(group.inputs, group.reads, needed, strict=True):
+        for operand, box, need in zip(group.inputs, boxes, needed, strict=True):
             name = self.program.variables[operand.variable].name
-            box = self.box(operand, coordinate)
             held = self.memory.get((operand.variable, tile))
             if not is_one_of(box, need):
-                return f"tile {tile} reads {box} of {name}, needed are {need[0]}"
+                return boxes, f"tile {tile} reads {box} of {name}, needed are {need[0]}"
             if held is None or not is_inside(box, held[0]):
-                return f"tile {tile} has no {box} of {name}"
-            if not np.array_equal(held[1][cut(box, held[0])], self.tokens(value, box)):
+                return boxes, f"tile {tile} has no {box} of {name}"
+        return boxes, ""
+
+    def misreads(self, group: VertexGroup, tile: int, boxes: list[Ranges]) -> str:
+        """Return which of the parts that a vertex reads is another value's; or nothing."""
+        if not boxes:
+            return ""
+        for operand, value, box in zip(group.inputs, group.reads, boxes, strict=True):
+            held, tokens = self.memory[operand.variable, tile]
+            if not np.array_equal(tokens[cut(box, held)], self.tokens(value, box)):
+                name = self.program.variables[operand.variable].name
                 return f"{name} on tile {tile} is not value %{value}"
         return ""
 

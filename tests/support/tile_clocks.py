@@ -4,7 +4,7 @@ What one tile does to its memory and another one reads or fills must be apart by
 Nothing of the verifier is used.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
 import numpy as np
@@ -29,6 +29,8 @@ class TileClocks:
         self.written: dict[tuple[int, int], tuple[int, int]] = {}
         """(variable, tile) -> both counts when it was written last."""
         self.used: dict[tuple[int, int], tuple[int, int]] = {}
+        self.crossings: dict[int, list[tuple[int, set[int]]]] = {}
+        """By the `id` of a transfer of the program, which is always the same."""
         self.tiles = [frozenset(t for _, t in tiles_of(x.mapping.tiles)) for x in program.variables]
 
     def meet(self, ipus: int) -> None:
@@ -65,19 +67,29 @@ class TileClocks:
 
     def transfers(self, transfers: Iterable[Transfer], place: str) -> None:
         """Check transfers that happen at once, and note what they did."""
-        done = list(transfers)
-        crossed = [self._crossing(transfer, place) for transfer in done]
-        for transfer, (senders, receivers) in zip(done, crossed, strict=True):
-            for tile in senders:
-                self.uses(transfer.source, tile, writes=False)
-            for tile in receivers:
+        done = [(transfer, self._crossing(transfer)) for transfer in transfers]
+        for transfer, crossing in done:
+            source, target = transfer.source, transfer.destination
+            across = self.program.variables[source].ipu != self.program.variables[target].ipu
+            for tile, others in crossing:
+                if others:
+                    self._rested(self.used, target, [tile], place, across=across)
+                    self._rested(self.written, source, others, place, across=across)
+        for transfer, crossing in done:
+            for tile, others in crossing:
+                for sender in others or {tile}:
+                    self.uses(transfer.source, sender, writes=False)
                 self.uses(transfer.destination, tile, writes=True)
 
-    def _crossing(self, transfer: Transfer, place: str) -> tuple[set[int], set[int]]:
-        """Check one transfer; return the tiles that send and those that receive."""
+    def _crossing(self, transfer: Transfer) -> list[tuple[int, set[int]]]:
+        """Return the tiles that receive, each with the others that send to it."""
+        if id(transfer) not in self.crossings:
+            self.crossings[id(transfer)] = [*self._counted(transfer)]
+        return self.crossings[id(transfer)]
+
+    def _counted(self, transfer: Transfer) -> Iterator[tuple[int, set[int]]]:
         source = self.program.variables[transfer.source]
         target = self.program.variables[transfer.destination]
-        across = source.ipu != target.ipu
         held: dict[int, np.ndarray] = {}
         owner = np.full(source.shape, -1)
         for coordinate, tile in tiles_of(source.mapping.tiles):
@@ -85,8 +97,6 @@ class TileClocks:
             owner[own] = tile
             held[tile] = np.zeros(source.shape, bool)
             held[tile][own] = True
-        senders: set[int] = set()
-        receivers: set[int] = set()
         for coordinate, tile in tiles_of(transfer.tiles):
             part = part_of(transfer.spans, coordinate, target.shape)
             if not is_inside(tuple((k, k + 1) for k in coordinate), transfer.receivers):
@@ -98,15 +108,9 @@ class TileClocks:
             if is_empty(moved):
                 continue
             owners = owner.reshape(transfer.view)[cut(moved)]
-            if not across and tile in held:
+            if source.ipu == target.ipu and tile in held:
                 owners = owners[~held[tile].reshape(transfer.view)[cut(moved)]]
-            receivers.add(tile)
-            others = set(np.unique(owners).tolist()) - {-1}
-            senders |= others or {tile}
-            if others:
-                self._rested(self.used, transfer.destination, [tile], place, across=across)
-                self._rested(self.written, transfer.source, others, place, across=across)
-        return senders, receivers
+            yield tile, set(np.unique(owners).tolist()) - {-1}
 
     def _now(self, variable: int) -> tuple[int, int]:
         return self.met[self.program.variables[variable].ipu], self.all_met

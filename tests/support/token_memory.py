@@ -1,6 +1,5 @@
 """Memory of tiles that holds tokens: each element of each value that a run makes has its own."""
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
@@ -40,6 +39,7 @@ class TokenMemory:
                 box = part_of(x.mapping.spans, coordinate, x.shape)
                 shape = [high - low for low, high in box]
                 self.memory[number, tile] = (box, np.full(shape, NOTHING, np.int64))
+        self._parts: dict[int, list[tuple[Ranges, Tokens]]] = {}
 
     def report(self, said: str) -> None:
         if len(self.reports) < MOST_REPORTS:
@@ -64,20 +64,21 @@ class TokenMemory:
             found = found[..., None] + np.arange(low, high, dtype=np.int64) * stride
         return found
 
-    def parts(self, variable: int) -> Iterator[tuple[Ranges, Tokens]]:
-        """Yield what every tile holds; of tiles that hold the same the one that is read comes last.
+    def parts(self, variable: int) -> list[tuple[Ranges, Tokens]]:
+        """Return what all tiles hold; of tiles that hold the same the one that is read comes last.
 
         That is the tile with the lowest numbers along axes that replicate, and of parts that
         overlap the last.
         """
-        x: Variable = self.program.variables[variable]
-        split = {span.axis for span in x.mapping.spans}
-        places = sorted(
-            tiles_of(x.mapping.tiles),
-            key=lambda place: [k if a in split else -k for a, k in enumerate(place[0])],
-        )
-        for _, tile in places:
-            yield self.memory[variable, tile]
+        if variable not in self._parts:
+            x: Variable = self.program.variables[variable]
+            split = {span.axis for span in x.mapping.spans}
+            places = sorted(
+                tiles_of(x.mapping.tiles),
+                key=lambda place: [k if a in split else -k for a, k in enumerate(place[0])],
+            )
+            self._parts[variable] = [self.memory[variable, tile] for _, tile in places]
+        return self._parts[variable]
 
     def fill(self, variable: int, value: int) -> None:
         """Put a new value on all tiles of a variable."""

@@ -52,14 +52,14 @@ def test_every_split_is_tried() -> None:
 def test_searches_find_what_one_sees() -> None:
     # Rows that lie on tiles of their own: 10 + 6 * (3 rows * (64 / 4 + 12) + 17).
     assert best_reduction(TINY, "f32", (64, 64), (1,)).cycles == 616
-    assert best_matmul(TINY, "f16", 64, 32, 64).tried > 100
+    assert best_matmul(TINY, "f16", 16, 16, 16).tried > 100
     assert best_transpose(TINY, "f32", (4, 8), (1, 0)).cycles > 0
 
 
 @pytest.mark.parametrize(
     "words", ["matmul f32 64x", "matmul f16 17", "over (0,)", "over (0, 2)", "transpose"]
 )
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(5)
 def test_mappings_are_near_the_best(words: str) -> None:
     found = list(compared([words]))
     assert found

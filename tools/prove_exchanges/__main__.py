@@ -14,7 +14,7 @@ results or what tiles compute on the way differ; `endless`, a loop does not end;
 refuses. `equivalent`, the referee finds nothing misread that a result is computed from; `same
 data`, what is misread is equal on all inputs; `unused`, nothing changes whatever it is replaced
 with; `masked`, it changes nothing that any tile computes on any of the inputs; `not run`, it is in
-what records say of types and roles, which the static proof refused.
+types, roles, barriers or a stage's IPUs, which no run shows, and the static proof refused it.
 """
 
 import argparse

@@ -67,7 +67,7 @@ def test_nothing_is_left_of_annotations_that_state_no_ipu(target: str) -> None:
 
 @pytest.mark.parametrize("opcode", ["custom-call", "opt-barrier", "copy"])
 @pytest.mark.parametrize("name", ["mnist_adam_step", "scanned_blocks_train_step"])
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(6)
 def test_a_step_with_identities_everywhere_is_cut_as_without(name: str, opcode: str) -> None:
     attributes = calling("xla.sdy.FuncResultSharding") if opcode == "custom-call" else NO_ATTRIBUTES
     texts = [print_module(x) for x in (sample(name), annotated(sample(name), opcode, attributes))]

@@ -69,6 +69,7 @@ MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
 
 
 @pytest.mark.parametrize("model", MODELS)
+@pytest.mark.thinned(3)
 def test_every_cure_fits_when_the_command_line_does_it(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

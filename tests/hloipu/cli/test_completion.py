@@ -44,6 +44,7 @@ def asked(words: list[str], begun: str) -> list[str]:
     ],
     ids=lambda given: " ".join(given) if isinstance(given, list) else None,
 )
+@pytest.mark.thinned(3)
 def test_what_may_come_next(
     words: list[str],
     begun: str,

@@ -31,6 +31,7 @@ def program_of(name: str, options: dict[str, Any]) -> CompiledProgram:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=lambda case: str(case)[:40])
+@pytest.mark.thinned(2)
 def test_totals_equal_their_parts(name: str, options: dict[str, Any]) -> None:
     program = program_of(name, options)
     record = report_record(program)

@@ -326,6 +326,7 @@ def test_liveness_is_that_of_all_paths(seed: int, is_altered: bool) -> None:
 @pytest.mark.parametrize("ipus", [(0,), (0, 1), (0, 0), (0, 1, 0)])
 @pytest.mark.parametrize(("interval", "group"), [(1, 1), (2, 1), (4, 1), (0, 3)])
 @pytest.mark.parametrize("count", [1, 2, MANY])
+@pytest.mark.thinned(4)
 def test_liveness_in_pipelines(
     ipus: tuple[int, ...], interval: int, group: int, count: int
 ) -> None:

@@ -16,7 +16,7 @@ from hloipu_compiler.plan.plan import Plan
 from tests.support.training_steps import STEPS, Step
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(12)
 @pytest.mark.parametrize("stages", [1, 2, 4])
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
 def test_formed_steps_compute_the_same(step: Step, stages: int) -> None:

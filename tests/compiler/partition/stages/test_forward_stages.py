@@ -70,6 +70,7 @@ def test_forward_ops_alone_have_stages() -> None:
 
 
 @pytest.mark.parametrize(("stages", "recompute"), [(2, "none"), (3, "cheap"), (4, "full")])
+@pytest.mark.thinned(2)
 def test_a_key_is_split_in_one_stage_and_drawn_from_in_others(stages: int, recompute: str) -> None:
     """However the cut goes through the ops that split it, and in pieces where it lies in such."""
     cut = Cut("dropout_momentum", stages, "grouped", 3, recompute=recompute)

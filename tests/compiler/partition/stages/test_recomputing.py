@@ -26,7 +26,7 @@ def trained(cut: Cut, program: CompiledProgram) -> list[np.ndarray]:
     ("recompute", "stages"), [("cheap", 3), ("full", 3), ("blocks", 3), ("blocks", 1)]
 )
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 def test_state_is_the_same_as_with_everything_stashed(
     name: str, recompute: str, stages: int
 ) -> None:

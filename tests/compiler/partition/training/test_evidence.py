@@ -44,7 +44,7 @@ def lines(text: str, **options: Any) -> list[str]:
         (optax.chain(optax.clip(1.0), optax.adam(1e-3)), "Adam"),
     ],
 )  # fmt: skip
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 def test_the_optimizer_is_told_by_what_its_update_holds(
     optimizer: optax.GradientTransformation, said: str
 ) -> None:

@@ -1,11 +1,14 @@
 """Updates in parts: which state can be split, and that every replica comes to the same."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
 import hloipu
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.partition.training.update_shards import clusters
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.uses import steps_within
@@ -19,6 +22,12 @@ SHARDED = [
 ]
 
 
+@cache
+def sharded(copies: Copies, offload: str = "on") -> CompiledProgram:
+    """Compile a step with updates in parts, once for the tests of this file."""
+    return compiled(copies, shard_optimizer=True, offload=offload)
+
+
 def kinds(program: Program) -> list[str]:
     """Return the collectives of a program, in order."""
     steps = steps_within(program.body, program)
@@ -29,7 +38,7 @@ def kinds(program: Program) -> list[str]:
 @pytest.mark.parametrize("copies", SHARDED, ids=str)
 @pytest.mark.parametrize("offload", ["on", "off"])
 def test_state_is_that_of_gradients_averaged(copies: Copies, offload: str) -> None:
-    program = compiled(copies, shard_optimizer=True, offload=offload)
+    program = sharded(copies, offload)
     assert any(port.whole for port in program.program.state)
     assert_equal_to_jax(copies, program)
 
@@ -40,7 +49,7 @@ def test_tiles_by_themselves_come_to_the_same() -> None:
 
 
 def test_gradients_of_elementwise_updates_are_scattered_and_weights_gathered() -> None:
-    program = compiled(Copies("transformer_adam", 2), shard_optimizer=True).program
+    program = sharded(Copies("transformer_adam", 2)).program
     found = kinds(program)
     assert found.index("reduce-scatter") < found.index("all-gather")
     # gradients of small arrays are combined as they were
@@ -55,7 +64,7 @@ def test_gradients_of_elementwise_updates_are_scattered_and_weights_gathered() -
 
 def test_a_clipped_gradient_is_needed_whole() -> None:
     """Its norm is taken before it is scaled: no reduce-scatter, parts of it are cut out."""
-    program = compiled(Copies("transformer_adamw_clipped", 2), shard_optimizer=True).program
+    program = sharded(Copies("transformer_adamw_clipped", 2)).program
     assert "reduce-scatter" not in kinds(program)
     assert any(port.whole for port in program.state)
 

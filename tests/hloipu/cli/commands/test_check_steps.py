@@ -55,7 +55,7 @@ def named(outcome: Outcome) -> dict[str, str]:
     return {line[5:].partition(" f32[")[0]: line[:4].strip() for line in lines}
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("cut", WAYS)
 def test_steps_agree(cut: str, path: str) -> None:
     outcome = run("check", path, *FED, *F64, *WAYS[cut])
