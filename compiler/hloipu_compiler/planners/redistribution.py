@@ -6,13 +6,15 @@ is wanted on receive from some of these, which receive from some of those where 
 (`routes.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import isqrt, prod
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import row_major
 from hloipu_compiler.planners.routes import routes
+from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.costs.exchange_form import exchange_code_bytes
 from hloipu_runtime.costs.exchange_price import (
     NO_CODE_PRICE,
     CodePrice,
@@ -26,6 +28,7 @@ from hloipu_runtime.costs.pieces import Sent, whole_sent
 from hloipu_runtime.costs.traffic import whole_traffic
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
+from hloipu_runtime.machine.costs import TileTraffic
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import (
     Mapping,
@@ -113,6 +116,72 @@ def together(machine: Machine, redistributed: Iterable[Redistribution]) -> Excha
     ]
     first = exchange_price(machine, [x[0] for x in transfers if len(x) > 1])
     return first.plus(exchange_price(machine, [x[-1] for x in transfers]))
+
+
+class LeastMoved(NamedTuple):
+    """What a redistribution moves at least, at the receiver and at the sender that have most."""
+
+    received_bytes: int = 0
+    parts: int = 1
+    """Of where the value lies, that a receiver takes from, its own with them."""
+    sent_bytes: int = 0
+    wanted_parts: int = 1
+    """That a sender has something of, its own with them."""
+
+    @classmethod
+    def of(cls, tensor: Tensor, lying: Mapping, wanted: Sizes) -> "LeastMoved":
+        """Return what moves where tiles want parts of at most these sizes, and some all elements.
+
+        No tile has more than the largest part, of which it keeps no more than it wants.
+        """
+        has = [min(span.size, size) for span, size in zip(lying.spans, tensor.shape, strict=True)]
+        bits = ELEMENT_TYPES[tensor.element_type].bits
+        lacking = prod(wanted) - prod(has)
+        if not lying.is_partition or not prod(has) * prod(wanted):
+            return cls(max(0, lacking) * bits // 8)
+        least = cls(max(0, lacking) * bits // 8, prod(map(over, wanted, has)))
+        if lying.replicated_axes:
+            return least
+        sent_bytes = max(0, -lacking) * bits // 8
+        return least._replace(sent_bytes=sent_bytes, wanted_parts=prod(map(over, has, wanted)))
+
+
+def least_moving_price(machine: Machine, moved: Sequence[LeastMoved], code_cycles: int) -> int:
+    """Return what it costs at least to bring several values, by one exchange or by two.
+
+    Code is worth so many cycles a byte. By way of others, a tile that receives from m of them, and
+    these from n, has what (m + 1) * (n + 1) tiles had: m + n is least where both are the same.
+    """
+    received_bytes = sum(x.received_bytes for x in moved)
+    sent_bytes = sum(x.sent_bytes for x in moved)
+    received, sent = [x.parts - 1 for x in moved], [x.wanted_parts - 1 for x in moved]
+    if not received_bytes + sent_bytes + sum(received) + sum(sent):
+        return 0
+    prices = []
+    for exchanges in (1, 2):
+        pieces, sent_pieces = max(1, sum(received)), max(1, sum(sent))
+        traffic = TileTraffic(
+            paired_sent_bytes=max(1, sent_bytes),
+            paired_received_bytes=max(1, received_bytes),
+            received_fragments=pieces,
+        )
+        code_bytes = exchange_code_bytes(machine, received_bytes, pieces)
+        code_bytes += exchange_code_bytes(machine, sent_bytes, sent_pieces)
+        price = exchange_price(machine, [TransferPrice(traffic, code_bytes=code_bytes)])
+        for _ in range(exchanges - 1):
+            price = price.plus(exchange_price(machine, [_ALMOST_NOTHING]))
+        prices.append(price.cycles + code_cycles * price.code_bytes)
+        received = [min(n, _by_way_of_some(max(n, _LEAST_MESSAGES))) for n in received]
+        sent = [min(n, _by_way_of_some(n)) for n in sent]
+    return min(prices)
+
+
+_ALMOST_NOTHING = TransferPrice(TileTraffic(paired_received_bytes=1))
+
+
+def _by_way_of_some(messages: int) -> int:
+    """Return the fewest messages of two exchanges in place of those of one."""
+    return isqrt(4 * (messages + 1)) - 2
 
 
 def received(machine: Machine, size_bytes: int) -> Redistribution:

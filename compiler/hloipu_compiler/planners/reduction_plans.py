@@ -9,6 +9,7 @@ machine's: work, exchange from where operands lie, and syncs.
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
+from heapq import heapify, heappop, heappush
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -21,7 +22,13 @@ from hloipu_compiler.planners.placing import (
     split,
 )
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged, total_cycles
+from hloipu_compiler.planners.stages import (
+    PlacedOperand,
+    Stage,
+    least_price,
+    staged,
+    total_cycles,
+)
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
@@ -63,6 +70,38 @@ class _Left(NamedTuple):
     code_price: CodePrice
 
 
+_AskedOfStage = tuple[Reduce, tuple[PlacedOperand, ...], tuple[Tensor, ...], Placement, CodePrice]
+
+
+class _Candidate(NamedTuple):
+    """A stage before its exchange is priced."""
+
+    least: int
+    """What it costs at least."""
+    asked: _AskedOfStage
+    """What prices it."""
+
+    @classmethod
+    def of(cls, machine: Machine, *asked: *_AskedOfStage) -> "_Candidate":
+        """Return a candidate with what it costs at least."""
+        return cls(least_price(machine, *asked), asked)
+
+
+class _Ahead(NamedTuple):
+    """A candidate that is not yet taken up; the cheapest first, so far as is known."""
+
+    least: int
+    """What a plan that begins so costs at least."""
+    number: int
+    """Of the candidate; no two have the same, so that nothing behind it is compared."""
+    after: _Left | None = None
+    """What it leaves, if that is known."""
+    least_after: int = 0
+    """What that costs at least."""
+    stage: Stage | None = None
+    """Priced."""
+
+
 @lru_cache(1 << 12)
 def reduction_plan(
     machine: Machine,
@@ -101,11 +140,14 @@ def reduction_alternatives(
     """Return the cheapest plan for each way to begin."""
     left = _Left(codelet, element_types, shape, mapping, code_price)
     plans = []
-    beginnings = (*_whole_ones(machine, left), *_partial_ones(machine, left, partial_types))
-    for first in beginnings:
-        rest = _rest(machine, left, first, partial_types, budget_bytes, _MOST_STAGES - 1, None)
-        if rest is None:
-            rest = _rest(machine, left, first, partial_types, 1 << 62, _MOST_STAGES - 1, None)
+    for candidate in (*_whole_ones(machine, left), *_partial_ones(machine, left, partial_types)):
+        first = staged(machine, *candidate.asked)
+        rest: ReductionPlan | None = _NOTHING_LEFT
+        if candidate.asked[0].parts:
+            after = _after(left, candidate, partial_types)
+            rest = _best(machine, after, partial_types, budget_bytes, _MOST_STAGES - 1, None)
+            if rest is None:
+                rest = _best(machine, after, partial_types, 1 << 62, _MOST_STAGES - 1, None)
         if rest is not None:
             plans.append(_joined(first, rest))
     return plans
@@ -119,41 +161,57 @@ def _best(
     stages: int,
     most: int | None,
 ) -> ReductionPlan | None:
-    """Return the cheapest plan of so many stages that costs less than `most`; None: none does."""
-    best, is_cheapest = _of_one_stage(machine, left, budget_bytes)
-    # Of equal prices the one with more stages.
-    limit = None if best is None else best.price + 1
-    if most is not None and (limit is None or limit > most):
-        best, limit = None, most
-    if stages < 2 or is_cheapest:
-        return best
-    for first in sorted(_partial_ones(machine, left, partial_types), key=lambda x: x.price):
-        if limit is not None and first.price >= limit:
-            break
-        if first.held_bytes > budget_bytes:
+    """Return the cheapest plan of so many stages that costs less than `most`; None: none does.
+
+    Of equal prices one with more stages, then the one with the cheapest first stage. Candidates
+    are taken up by what they cost at least, at first alone, then with the least that can follow,
+    then with the stage's price: most are dropped before that.
+    """
+    stage = _where_it_lies(machine, left)
+    if stage is not None and stage.held_bytes <= budget_bytes:
+        return _joined(stage, _NOTHING_LEFT) if most is None or stage.price < most else None
+    best = None
+    rank = (1 << 62 if most is None else most, -1, 0, 0)
+    candidates = _candidates(machine, left, partial_types, stages)
+    ahead = [_Ahead(candidate.least, n) for n, candidate in enumerate(candidates)]
+    heapify(ahead)
+    while ahead and ahead[0].least <= rank[0]:
+        least, n, after, least_after, stage = heappop(ahead)
+        if stage is None and after is None and candidates[n].asked[0].parts:
+            after = _after(left, candidates[n], partial_types)
+            following = _candidates(machine, after, partial_types, stages - 1)
+            least_after = min(candidate.least for candidate in following)
+            heappush(ahead, _Ahead(least + least_after, n, after, least_after))
             continue
-        rest_most = None if limit is None else limit - first.price
-        rest = _rest(machine, left, first, partial_types, budget_bytes, stages - 1, rest_most)
+        if stage is None:
+            stage = staged(machine, *candidates[n].asked)
+            if stage.held_bytes <= budget_bytes:
+                at_least = stage.price + least_after
+                heappush(ahead, _Ahead(at_least, n, after, least_after, stage))
+            continue
+        rest: ReductionPlan | None = _NOTHING_LEFT
+        if after is not None:
+            may_equal = (0, stage.price, n) < rank[1:]
+            rest_most = rank[0] - stage.price + may_equal
+            rest = _best(machine, after, partial_types, budget_bytes, stages - 1, rest_most)
         if rest is not None:
-            best = _joined(first, rest)
-            limit = best.price
+            plan = _joined(stage, rest)
+            plan_rank = (plan.price, int(after is None), stage.price, n)
+            if plan_rank < rank:
+                best, rank = plan, plan_rank
     return best
 
 
+def _candidates(
+    machine: Machine, left: _Left, partial_types: tuple[str, ...], stages: int
+) -> tuple[_Candidate, ...]:
+    """Return the first stages of plans of so many stages."""
+    if stages < 2:
+        return _whole_ones(machine, left)
+    return (*_whole_ones(machine, left), *_partial_ones(machine, left, partial_types))
+
+
 @lru_cache(1 << 12)
-def _of_one_stage(
-    machine: Machine, left: _Left, budget_bytes: int
-) -> tuple[ReductionPlan | None, bool]:
-    """Return the cheapest plan of one stage, and whether none with more stages is cheaper."""
-    stage = _where_it_lies(machine, left)
-    is_cheapest = stage is not None and stage.held_bytes <= budget_bytes
-    if not is_cheapest:
-        whole = (x for x in _whole_ones(machine, left) if x.held_bytes <= budget_bytes)
-        stage = min(whole, key=lambda x: x.price, default=None)
-    plan = stage and ReductionPlan((stage,), stage.price, stage.held_bytes)
-    return plan, is_cheapest
-
-
 def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
     """Return the stage that reduces all where the array lies, if no other can be cheaper.
 
@@ -186,32 +244,21 @@ def _operands(left: _Left) -> tuple[PlacedOperand, ...]:
 _NOTHING_LEFT = ReductionPlan((), 0, 0)
 
 
-def _rest(
-    machine: Machine,
-    left: _Left,
-    first: Stage,
-    partial_types: tuple[str, ...],
-    budget_bytes: int,
-    stages: int,
-    most: int | None,
-) -> ReductionPlan | None:
-    """Return the plan for what a stage leaves; None where none is cheaper than `most`."""
-    done = first.codelet
-    assert isinstance(done, Reduce)
-    if not done.parts:
-        return _NOTHING_LEFT
+def _after(left: _Left, first: _Candidate, partial_types: tuple[str, ...]) -> _Left:
+    """Return what a stage of pieces leaves."""
+    done, operands, results, placement, _ = first.asked
     kept = [d for d in range(len(left.shape)) if d not in done.dimensions]
     pieces = len(done.parts)
     more = (pieces + n for n, d in enumerate(kept) if d in left.codelet.dimensions)
-    dimensions = (*range(pieces), *more)
-    after = _Left(
-        replace(left.codelet, dimensions=dimensions),
+    indexing = done.indexing([x.tensor for x in operands], results)
+    shape = results[0].shape
+    return _Left(
+        replace(left.codelet, dimensions=(*range(pieces), *more)),
         partial_types,
-        first.results[0].shape,
-        first.mappings[0],
+        shape,
+        Mapping(placement.tiles, placement.spans(indexing.results[0], shape)),
         left.code_price,
     )
-    return _best(machine, after, partial_types, budget_bytes, stages, most)
 
 
 def _joined(first: Stage, rest: ReductionPlan) -> ReductionPlan:
@@ -220,20 +267,27 @@ def _joined(first: Stage, rest: ReductionPlan) -> ReductionPlan:
     )
 
 
-def _whole_ones(machine: Machine, left: _Left) -> Iterator[Stage]:
-    """Yield stages that reduce all that is left, priced."""
+@lru_cache(1 << 12)
+def _whole_ones(machine: Machine, left: _Left) -> tuple[_Candidate, ...]:
+    """Return stages that reduce all that is left."""
     operands = _operands(left)
     kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
     results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
-    for placement in dict.fromkeys(_whole_grids(machine, left, operands, results)):
-        yield staged(machine, left.codelet, operands, results, placement, left.code_price)
+    return tuple(
+        _Candidate.of(machine, left.codelet, operands, results, placement, left.code_price)
+        for placement in dict.fromkeys(_whole_grids(machine, left, operands, results))
+    )
 
 
-def _partial_ones(machine: Machine, left: _Left, partial_types: tuple[str, ...]) -> Iterator[Stage]:
-    """Yield stages that reduce pieces, priced; a later stage reduces the partial results."""
+@lru_cache(1 << 12)
+def _partial_ones(
+    machine: Machine, left: _Left, partial_types: tuple[str, ...]
+) -> tuple[_Candidate, ...]:
+    """Return stages that reduce pieces; a later stage reduces the partial results."""
     codelet = left.codelet
+    candidates: list[_Candidate] = []
     if not codelet.dimensions:
-        return
+        return ()
     arrays = _operands(left)[: len(left.element_types)]
     for dimensions, parts in _cuts(machine, left):
         cut = replace(codelet, dimensions=dimensions, parts=parts, element_types=partial_types)
@@ -242,8 +296,11 @@ def _partial_ones(machine: Machine, left: _Left, partial_types: tuple[str, ...])
             *(n for d, n in enumerate(left.shape) if d not in dimensions),
         )
         partials = tuple(Tensor(kind, shape) for kind in partial_types)
-        for placement in _cut_grids(machine, left, cut, arrays, partials):
-            yield staged(machine, cut, arrays, partials, placement, left.code_price)
+        candidates += [
+            _Candidate.of(machine, cut, arrays, partials, placement, left.code_price)
+            for placement in _cut_grids(machine, left, cut, arrays, partials)
+        ]
+    return tuple(candidates)
 
 
 def _whole_grids(

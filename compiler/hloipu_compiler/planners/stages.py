@@ -7,8 +7,13 @@ from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.planned import Cycles, cycles_of
-from hloipu_compiler.planners.redistribution import redistribution, together
-from hloipu_runtime.codelets.core.codelet import Codelet, Index, Tensor
+from hloipu_compiler.planners.redistribution import (
+    LeastMoved,
+    least_moving_price,
+    redistribution,
+    together,
+)
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, Tensor
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.costs.vertex_bytes import state_of
@@ -66,24 +71,20 @@ def staged(
     `code_price`: what a byte of exchange code is worth.
     """
     indexing = codelet.indexing([x.tensor for x in operands], results)
-    parts = []
+    parts, result_parts = _parts(indexing, operands, results, placement)
     moved = []
     held_bytes = 0
-    for (tensor, lying), indices in zip(operands, indexing.operands, strict=True):
-        wanted = Mapping(placement.tiles, placement.spans(indices, tensor.shape))
-        parts.append(part_of(placement, indices, tensor))
+    for (tensor, lying), indices, part in zip(operands, indexing.operands, parts, strict=True):
         if lying is None:
             continue
         kind, shape = tensor
+        wanted = Mapping(placement.tiles, placement.spans(indices, shape))
         moved.append(redistribution(machine, kind, shape, lying, wanted, code_price))
         if moved[-1].transfers:
-            held_bytes += bytes_of(parts[-1])
+            held_bytes += bytes_of(part)
     price = together(machine, moved)
-    result_parts = [
-        part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
-    ]
-    work = codelet_work(codelet, machine, tuple(parts), tuple(result_parts)).cycles
-    held_bytes += sum(state_of(codelet, machine, tuple(parts), tuple(result_parts)))
+    work = codelet_work(codelet, machine, parts, result_parts).cycles
+    held_bytes += sum(state_of(codelet, machine, parts, result_parts))
     mappings = tuple(
         Mapping(placement.tiles, placement.spans(indices, x.shape))
         for x, indices in zip(results, indexing.results, strict=True)
@@ -97,6 +98,42 @@ def staged(
         price.code_bytes,
         held_bytes + sum(map(bytes_of, result_parts)),
         max(_LEAST_CODE_CYCLES, code_price.compared),
+    )
+
+
+def least_price(
+    machine: Machine,
+    codelet: Codelet,
+    operands: tuple[PlacedOperand, ...],
+    results: tuple[Tensor, ...],
+    placement: Placement,
+    code_price: CodePrice,
+) -> int:
+    """Return what a stage costs at least: its work, and to bring what no tile has all of."""
+    indexing = codelet.indexing([x.tensor for x in operands], results)
+    parts, result_parts = _parts(indexing, operands, results, placement)
+    work = codelet_work(codelet, machine, parts, result_parts).cycles
+    moved = [
+        LeastMoved.of(tensor, lying, part.shape)
+        for (tensor, lying), part in zip(operands, parts, strict=True)
+        if lying is not None
+    ]
+    code_cycles = max(_LEAST_CODE_CYCLES, code_price.compared)
+    return work + least_moving_price(machine, moved, code_cycles)
+
+
+def _parts(
+    indexing: Indexing,
+    operands: Sequence[PlacedOperand],
+    results: Sequence[Tensor],
+    placement: Placement,
+) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the largest parts of operands and results that a tile of the grid works on."""
+    of_operands = zip(operands, indexing.operands, strict=True)
+    of_results = zip(results, indexing.results, strict=True)
+    return (
+        tuple([part_of(placement, indices, x.tensor) for x, indices in of_operands]),
+        tuple([part_of(placement, indices, x) for x, indices in of_results]),
     )
 
 

@@ -1,10 +1,15 @@
 """Plans of reductions: against every mapping there is, and what their prices are made of."""
 
+from itertools import product
+
 import pytest
 
-from hloipu_compiler.planners.placing import mapping_of
+from hloipu_compiler.planners.placing import mapping_of, split
 from hloipu_compiler.planners.reduction_plans import reduction_alternatives, reduction_plan
+from hloipu_compiler.planners.stages import PlacedOperand, least_price, staged
+from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
 
@@ -67,3 +72,30 @@ def test_memory_bounds_what_is_gathered() -> None:
     tight = reduction_plan(TINY, total((0,)), ("f32",), ("f32",), shape, lying, 8192)
     assert tight.held_bytes <= 8192
     assert tight.cycles.total >= free.cycles.total
+
+
+@pytest.mark.parametrize("code_cycles", [0, 64])
+@pytest.mark.parametrize("shape", [(300, 64), (17, 1000), (8, 14, 14, 96), (4096,)])
+def test_no_stage_costs_less_than_its_least(shape: Sizes, code_cycles: int) -> None:
+    """Candidates are dropped by it, from wherever the array lies to whatever grid there is."""
+    price = CodePrice(code_cycles, code_cycles)
+    kept = shape[1:]
+    codelet, result = total((0,)), Tensor("f32", kept)
+    labels = range(len(shape))
+    ones = (1,) * len(shape)
+    grids = [
+        split(tuple(shape[d] if d in along else 1 for d in labels), ones, ones, parts, 0)
+        for parts in (1, 7, 64, 1472)
+        for along in (*((d,) for d in labels), tuple(labels))
+    ]
+    lying = {Mapping(x.tiles, x.spans([Index(d) for d in labels], shape)) for x in grids}
+    shares = []
+    for mapping, parts in product(lying, (1, 7, 64, 1472)):
+        operand = PlacedOperand(Tensor("f32", shape), mapping)
+        init = PlacedOperand(Tensor("f32", ()), None)
+        placement = split(kept, ones[1:], ones[1:], parts, 0)
+        asked = (codelet, (operand, init), (result,), placement, price)
+        stage = staged(GC200, *asked)
+        shares.append(least_price(GC200, *asked) / stage.price)
+    assert max(shares) <= 1
+    assert sum(shares) / len(shares) > 0.25
