@@ -197,8 +197,8 @@ def test_other_values_than_evaluated_are_kept(file: Path, monkeypatch: pytest.Mo
         (["--error", "E4050"], "does not end in E4050"),
         (["--error", "E0456"], "does not end in E0456"),
         (["--differs"], "same values"),
-        (["--test", "sh -c 'sleep 9'", "--timeout", "0.2"], "in time"),
-        (["--test", "sh -c 'sleep 9'", "--time-limit", "0.2"], "in time"),
+        (["--test", "sh -c 'sleep 9'", "--timeout", "0.2"], "timed out"),
+        (["--test", "sh -c 'sleep 9'", "--time-limit", "0.2"], "timed out"),
     ],
 )
 def test_where_the_module_shows_nothing(file: Path, options: list[str], message: str) -> None:

@@ -35,7 +35,7 @@ CODE_BYTES = 600
 with others. Assumed; 390 to 1,000 in training steps of networks, more where ops are few."""
 _BY_BYTES = ELEMENTWISE | (with_trait(Trait.DATA_MOVEMENT) - {"gather"})
 """What these read and write says how long they take; indices of a gather are looked up as well."""
-_FUSED = ELEMENTWISE | frozenset(("broadcast", "constant", "iota"))
+_FUSED = ELEMENTWISE | frozenset("broadcast constant iota".split())
 """Values that elementwise ops read where they are computed, not from memory."""
 _VIEWS = frozenset("partition-id replica-id".split())
 

@@ -60,7 +60,7 @@ def named(outcome: Outcome) -> dict[str, str]:
 def test_steps_agree(cut: str, path: str) -> None:
     outcome = run("check", path, *FED, *F64, *WAYS[cut])
     assert outcome.code == 0, outcome
-    rest = "out_2" if cut == "loop" else "outfeed result.2"
+    rest = "out_2" if cut in ("loop", "shards") else "outfeed result.2"
     loss = "outfeed loss" if "loss" in " ".join(WAYS[cut]) else rest
     assert named(outcome) == {"state v": "ok", "state w": "ok", loss: "ok"}
     assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
