@@ -14,12 +14,12 @@ _LOGISTIC_SLOPE = 1.702
 
 def relu(x: Value) -> Value:
     """Return the larger of a value and 0."""
-    return x.combined("maximum", 0.0)
+    return x.binary("maximum", 0.0)
 
 
 def slope_of_relu(x: Value) -> Value:
     """Return 1 where a value is positive, else 0."""
-    return x.compared("GT", 0.0).chosen(1.0, 0.0, x)
+    return x.compared("GT", 0.0).select(1.0, 0.0, x)
 
 
 def gelu(x: Value) -> Value:
@@ -73,19 +73,19 @@ def slope_of_quick_gelu(x: Value) -> Value:
 
 def elu(x: Value) -> Value:
     """Return a positive value, or exp(x) - 1."""
-    return x.compared("GT", 0.0).chosen(x, x.unary("exponential-minus-one"), x)
+    return x.compared("GT", 0.0).select(x, x.unary("exponential-minus-one"), x)
 
 
 def softmax(x: Value, dimension: int) -> Value:
     """Return the softmax over a dimension."""
     other_dims = tuple(d for d in range(x.rank) if d != dimension)
-    most = x.reduced("maximum", [dimension], -math.inf).spread(x.dims, other_dims)
+    most = x.reduced("maximum", [dimension], -math.inf).broadcast(x.dims, other_dims)
     powers = (x - most).unary("exponential")
-    return powers / powers.reduced("add", [dimension]).spread(x.dims, other_dims)
+    return powers / powers.reduced("add", [dimension]).broadcast(x.dims, other_dims)
 
 
 def slope_of_softmax(gradient: Value, out: Value, dimension: int) -> Value:
     """Return the gradient of a softmax's input, of its result's and that."""
     other_dims = tuple(d for d in range(out.rank) if d != dimension)
     mean = (gradient * out).reduced("add", [dimension])
-    return out * (gradient - mean.spread(out.dims, other_dims))
+    return out * (gradient - mean.broadcast(out.dims, other_dims))

@@ -58,20 +58,20 @@ class Step:
         raise NotImplementedError
 
 
-def at_step(x: Value, iteration: Value) -> Value:
+def row_at(x: Value, iteration: Value) -> Value:
     """Return one row of an array: its element along the first dimension."""
     zero = x.text.number("s32", 0)
     sizes = (1, *x.dims[1:])
     starts = ", ".join([iteration.name, *[zero.name] * (x.rank - 1)])
     attributes = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
     part = x.text.add("dynamic-slice", x.kind, sizes, f"{x.name}, {starts}", attributes)
-    return part.shaped(x.dims[1:])
+    return part.reshaped(x.dims[1:])
 
 
-def with_step(array: Value, part: Value, iteration: Value) -> Value:
+def with_row_at(array: Value, part: Value, iteration: Value) -> Value:
     """Return an array with one row replaced."""
     zero = array.text.number("s32", 0)
-    row = part.shaped((1, *part.dims))
+    row = part.reshaped((1, *part.dims))
     starts = ", ".join([iteration.name, *[zero.name] * (array.rank - 1)])
     operands = f"{array.name}, {row.name}, {starts}"
     return array.text.add("dynamic-update-slice", array.kind, array.dims, operands)

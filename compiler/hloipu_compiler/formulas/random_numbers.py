@@ -28,9 +28,9 @@ def numbered_bits(seed: Value, count: int, number: Value) -> Value:
     else:
         key = seed.converted("u32")
     wide = key.converted("u64")
-    low, high = (wide.sliced(0, n, n + 1).shaped(()) for n in (0, 1))
-    mixed = (low + high * text.number("u64", 2**32)).shaped((1,))
-    state = mixed.joined([number], 0)
+    low, high = (wide.sliced(0, n, n + 1).reshaped(()) for n in (0, 1))
+    mixed = (low + high * text.number("u64", 2**32)).reshaped((1,))
+    state = mixed.concatenated([number], 0)
     name = f"v{len(text.lines)}"
     generated = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
     text.lines.append(f"  {name} = {generated}")
@@ -40,11 +40,11 @@ def numbered_bits(seed: Value, count: int, number: Value) -> Value:
 def fraction(bits: Value) -> Value:
     """Return f32 from 0 up to, and without, 1 of random u32."""
     shift = bits.text.full("u32", bits.dims, FRACTION_BITS)
-    mantissas = bits.combined("shift-right-logical", shift).converted("f32")
+    mantissas = bits.binary("shift-right-logical", shift).converted("f32")
     return mantissas * 2.0 ** (FRACTION_BITS - 32)
 
 
 def below(call: Call, seed: Value, dims: Sequence[int], share: float) -> Value:
     """Return truth values of a seed, of which such a share is true."""
     drawn = fraction(random_bits(call, seed, math.prod(dims)))
-    return drawn.compared("LT", share).shaped(dims)
+    return drawn.compared("LT", share).reshaped(dims)

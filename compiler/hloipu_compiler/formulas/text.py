@@ -47,7 +47,7 @@ class Text:
     def full(self, kind: str, dims: Sequence[int], value: float) -> "Value":
         """Append an array of one number."""
         number = self.number(kind, value)
-        return number.spread(tuple(dims), ())
+        return number.broadcast(tuple(dims), ())
 
     def iota(self, kind: str, dims: Sequence[int], dimension: int) -> "Value":
         """Append the indices along a dimension."""
@@ -91,25 +91,26 @@ class Value:
     def like(self, other: "Value | float") -> "Value":
         """Return an operand as an array of this one's shape."""
         if isinstance(other, Value):
-            return other if other.dims == self.dims else other.spread(self.dims, ())
+            return other if other.dims == self.dims else other.broadcast(self.dims, ())
         return self.text.full(self.kind, self.dims, other)
 
-    def _with(self, opcode: str, other: "Value | float") -> "Value":
+    def binary(self, opcode: str, other: "Value | float") -> "Value":
+        """Return an elementwise op of two values; one without dimensions is broadcast."""
         other = self.like(other)
-        left = self if self.dims == other.dims else self.spread(other.dims, ())
+        left = self if self.dims == other.dims else self.broadcast(other.dims, ())
         return self.text.add(opcode, self.kind, other.dims, f"{left.name}, {other.name}")
 
     def __add__(self, other: "Value | float") -> "Value":
-        return self._with("add", other)
+        return self.binary("add", other)
 
     def __sub__(self, other: "Value | float") -> "Value":
-        return self._with("subtract", other)
+        return self.binary("subtract", other)
 
     def __mul__(self, other: "Value | float") -> "Value":
-        return self._with("multiply", other)
+        return self.binary("multiply", other)
 
     def __truediv__(self, other: "Value | float") -> "Value":
-        return self._with("divide", other)
+        return self.binary("divide", other)
 
     def __rsub__(self, other: float) -> "Value":
         return self.like(other) - self
@@ -124,17 +125,13 @@ class Value:
         return self.unary("negate")
 
     def __mod__(self, other: "Value | float") -> "Value":
-        return self._with("remainder", other)
+        return self.binary("remainder", other)
 
     def __and__(self, other: "Value") -> "Value":
-        return self._with("and", other)
+        return self.binary("and", other)
 
     def __or__(self, other: "Value") -> "Value":
-        return self._with("or", other)
-
-    def combined(self, opcode: str, other: "Value | float") -> "Value":
-        """Return an elementwise op of two values."""
-        return self._with(opcode, other)
+        return self.binary("or", other)
 
     def unary(self, opcode: str, kind: str = "") -> "Value":
         """Return an elementwise op of the value, in its own element type or another."""
@@ -147,8 +144,8 @@ class Value:
             "compare", "pred", self.dims, f"{self.name}, {other.name}", f"direction={direction}"
         )
 
-    def chosen(self, yes: "Value | float", no: "Value | float", like: "Value") -> "Value":
-        """Return, of a value of truth, one array's elements or else the other's."""
+    def select(self, yes: "Value | float", no: "Value | float", like: "Value") -> "Value":
+        """Return `yes` where this mask is true, else `no`, as an array like `like`."""
         if_true, if_false = like.like(yes), like.like(no)
         operands = f"{self.name}, {if_true.name}, {if_false.name}"
         return self.text.add("select", like.kind, like.dims, operands)
@@ -165,20 +162,20 @@ class Value:
 
     # -- shapes ------------------------------------------------------------------------------------
 
-    def spread(self, dims: Sequence[int], along: Sequence[int]) -> "Value":
-        """Return the value repeated to a shape, of which its dimensions are those in `along`."""
+    def broadcast(self, dims: Sequence[int], along: Sequence[int]) -> "Value":
+        """Return the value broadcast to a shape, in which its dimensions are those in `along`."""
         if tuple(dims) == self.dims and tuple(along) == tuple(range(self.rank)):
             return self
         attributes = f"dimensions={{{','.join(map(str, along))}}}"
         return self.text.add("broadcast", self.kind, dims, self.name, attributes)
 
-    def shaped(self, dims: Sequence[int]) -> "Value":
+    def reshaped(self, dims: Sequence[int]) -> "Value":
         """Return the value in another shape."""
         if tuple(dims) == self.dims:
             return self
         return self.text.add("reshape", self.kind, dims, self.name)
 
-    def turned(self, order: Sequence[int]) -> "Value":
+    def transposed(self, order: Sequence[int]) -> "Value":
         """Return the value with its dimensions in another order."""
         if list(order) == list(range(self.rank)):
             return self
@@ -208,7 +205,7 @@ class Value:
         operands = f"{self.name}, {nothing.name}"
         return self.text.add("pad", self.kind, dims, operands, f"padding={padding}")
 
-    def joined(self, more: Sequence["Value"], dimension: int) -> "Value":
+    def concatenated(self, more: Sequence["Value"], dimension: int) -> "Value":
         """Return the value followed by others along a dimension."""
         if not more:
             return self
@@ -234,9 +231,9 @@ class Value:
 
     def product(self, other: "Value") -> "Value":
         """Return the product of two matrices."""
-        return self.dotted(other, ((1,), (0,)))
+        return self.dot(other, ((1,), (0,)))
 
-    def dotted(self, other: "Value", contracting: Pairs, batch: Pairs = ((), ()),
+    def dot(self, other: "Value", contracting: Pairs, batch: Pairs = ((), ()),
                kind: str = "") -> "Value":  # fmt: skip
         """Return a product over dimensions of both, for each index of others of both."""
         sides = ((self, contracting[0], batch[0]), (other, contracting[1], batch[1]))

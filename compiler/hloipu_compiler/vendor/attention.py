@@ -51,20 +51,20 @@ class Attention:
 
     def grouped(self, x: Value) -> Value:
         """Return [batch, rows, heads, size] with its heads in groups."""
-        return x.shaped((*x.dims[:2], self.groups, self.heads_per_group, x.dims[3]))
+        return x.reshaped((*x.dims[:2], self.groups, self.heads_per_group, x.dims[3]))
 
     # -- scores ------------------------------------------------------------------------------------
 
     def scores(self) -> Value:
         """Return f32 scores; those that are not seen are very low."""
-        scores = self.grouped(self.q).dotted(self.k, ((4,), (3,)), ((0, 2), (0, 2)), self.wide)
+        scores = self.grouped(self.q).dot(self.k, ((4,), (3,)), ((0, 2), (0, 2)), self.wide)
         if self.bias is not None and self.bias_is_scaled:
             scores = (scores + self._spread_bias(self.bias)) * self.scale
         else:
             scores = scores if self.scale == 1 else scores * self.scale
             scores = scores if self.bias is None else scores + self._spread_bias(self.bias)
         visible = self.spread_mask()
-        return scores if visible is None else visible.chosen(scores, _HIDDEN, scores)
+        return scores if visible is None else visible.select(scores, _HIDDEN, scores)
 
     @property
     def wide(self) -> str:
@@ -76,34 +76,34 @@ class Attention:
         if self.visible is None:
             return None
         if self.visible.dims[0] == 1:
-            return self.visible.shaped(self.visible.dims[1:]).spread(self.dims, (2, 4))
-        return self.visible.spread(self.dims, (0, 2, 4))
+            return self.visible.reshaped(self.visible.dims[1:]).broadcast(self.dims, (2, 4))
+        return self.visible.broadcast(self.dims, (0, 2, 4))
 
     def of_rows(self, x: Value) -> Value:
         """Return a number of each query [batch, groups, rows, heads of a group], spread."""
-        return x.spread(self.dims, (0, 1, 2, 3))
+        return x.broadcast(self.dims, (0, 1, 2, 3))
 
     def without_unseen(self, x: Value) -> Value:
         """Return an array like scores with 0 where a query without keys would leave more."""
         visible = self.spread_mask()
-        return x if visible is None or not self.may_see_nothing else visible.chosen(x, 0.0, x)
+        return x if visible is None or not self.may_see_nothing else visible.select(x, 0.0, x)
 
     def _spread_bias(self, bias: Value) -> Value:
         batch, heads, rows, keys = bias.dims
         split = (self.groups, self.heads_per_group) if heads > 1 else (1, 1)
-        parts = bias.wide().shaped((batch, *split, rows, keys)).turned((0, 1, 3, 2, 4))
+        parts = bias.wide().reshaped((batch, *split, rows, keys)).transposed((0, 1, 3, 2, 4))
         along = [d for d, n in enumerate(parts.dims) if n > 1 or self.dims[d] == 1]
-        return parts.shaped([parts.dims[d] for d in along]).spread(self.dims, along)
+        return parts.reshaped([parts.dims[d] for d in along]).broadcast(self.dims, along)
 
     def _spread_sink(self, sink: Value) -> Value:
-        return sink.shaped((self.groups, self.heads_per_group)).spread(self.dims[:4], (1, 3))
+        return sink.reshaped((self.groups, self.heads_per_group)).broadcast(self.dims[:4], (1, 3))
 
     def dropped(self, x: Value) -> Value:
         """Return an array like scores with what dropout leaves, larger by what it takes."""
         return (
             x
             if self.dropout_mask is None
-            else self.dropout_mask.chosen(x * (1 / self.share), 0.0, x)
+            else self.dropout_mask.select(x * (1 / self.share), 0.0, x)
         )
 
     # -- forward -----------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Attention:
         most = scores.reduced("maximum", [4], float("-inf"))
         sink = None if self.sink is None else self._spread_sink(self.sink)
         if sink is not None:
-            most = most.combined("maximum", sink)
+            most = most.binary("maximum", sink)
         powers = self.without_unseen((scores - self.of_rows(most)).unary("exponential"))
         total = powers.reduced("add", [4])
         if sink is not None:
@@ -122,27 +122,27 @@ class Attention:
         statistics = most + total.unary("log")
         if self.may_see_nothing and sink is None:
             sees = total.compared("GT", 0.0)
-            total = sees.chosen(total, 1.0, total)
-            statistics = sees.chosen(statistics, 0.0, statistics)
+            total = sees.select(total, 1.0, total)
+            statistics = sees.select(statistics, 0.0, statistics)
         narrow = self.dropped(powers).converted(self.v.kind)
-        result = narrow.dotted(self.v, ((4,), (1,)), ((0, 1), (0, 2)), self.wide)
-        result = result / total.spread(result.dims, (0, 1, 2, 3))
+        result = narrow.dot(self.v, ((4,), (1,)), ((0, 1), (0, 2)), self.wide)
+        result = result / total.broadcast(result.dims, (0, 1, 2, 3))
         return self._ungrouped(result).converted(self.q.kind), self.as_statistics(statistics)
 
     def _ungrouped(self, x: Value) -> Value:
         """Return [batch, groups, rows, heads of a group, size] as [batch, rows, heads, size]."""
         batch, groups, rows, heads_per_group, size = x.dims
-        return x.turned((0, 2, 1, 3, 4)).shaped((batch, rows, groups * heads_per_group, size))
+        return x.transposed((0, 2, 1, 3, 4)).reshaped((batch, rows, groups * heads_per_group, size))
 
     def as_statistics(self, x: Value) -> Value:
         """Return [batch, groups, rows, heads of a group] as [batch, heads, rows]."""
         batch, groups, rows, heads_per_group = x.dims
-        return x.turned((0, 1, 3, 2)).shaped((batch, groups * heads_per_group, rows))
+        return x.transposed((0, 1, 3, 2)).reshaped((batch, groups * heads_per_group, rows))
 
     def from_statistics(self, x: Value) -> Value:
         """Return [batch, heads, rows] as [batch, groups, rows, heads of a group]."""
         batch, groups, rows, heads_per_group, _ = self.dims
-        return x.shaped((batch, groups, heads_per_group, rows)).turned((0, 1, 3, 2))
+        return x.reshaped((batch, groups, heads_per_group, rows)).transposed((0, 1, 3, 2))
 
     def probabilities(self) -> Value:
         """Return the softmax, before dropout."""
@@ -151,7 +151,7 @@ class Attention:
         powers = self.without_unseen((scores - self.of_rows(most)).unary("exponential"))
         total = powers.reduced("add", [4])
         if self.may_see_nothing:
-            total = total.compared("GT", 0.0).chosen(total, 1.0, total)
+            total = total.compared("GT", 0.0).select(total, 1.0, total)
         return powers / self.of_rows(total)
 
     def again(self, statistics: Value) -> Value:
@@ -183,19 +183,20 @@ def backward(
     kind, wide = attention.q.kind, attention.wide
     outer = attention.grouped(gradient)
     dropped = attention.dropped(probabilities).converted(kind)
-    dv = dropped.dotted(outer, ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
-    arriving = attention.dropped(outer.dotted(attention.v, ((4,), (3,)), ((0, 2), (0, 2)), wide))
+    dv = dropped.dot(outer, ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
+    arriving = attention.dropped(outer.dot(attention.v, ((4,), (3,)), ((0, 2), (0, 2)), wide))
     if result is None:
         mean = (probabilities * arriving).reduced("add", [4])
     else:
         both = attention.grouped(gradient.converted(wide) * result.converted(wide))
-        mean = both.reduced("add", [4]).turned((0, 2, 1, 3))
+        mean = both.reduced("add", [4]).transposed((0, 2, 1, 3))
     ds = probabilities * (arriving - attention.of_rows(mean))
     narrow = (ds if attention.scale == 1 else ds * attention.scale).converted(kind)
-    dq = narrow.dotted(attention.k, ((4,), (1,)), ((0, 1), (0, 2)), wide)
-    dk = narrow.dotted(attention.grouped(attention.q), ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
+    dq = narrow.dot(attention.k, ((4,), (1,)), ((0, 1), (0, 2)), wide)
+    dk = narrow.dot(attention.grouped(attention.q), ((2, 3), (1, 3)), ((0, 1), (0, 2)), wide)
     return Gradients(
-        attention._ungrouped(dq).converted(kind), dk.turned((0, 2, 1, 3)), dv.turned((0, 2, 1, 3)),
+        attention._ungrouped(dq).converted(kind),
+        dk.transposed((0, 2, 1, 3)), dv.transposed((0, 2, 1, 3)),
         _of_bias(attention, ds), _of_sink(attention, mean, statistics),
     )  # fmt: skip
 
@@ -211,7 +212,7 @@ def _of_bias(attention: Attention, ds: Value) -> Value | None:
     gradient = ds if not attention.bias_is_scaled else ds * attention.scale
     if over:
         gradient = gradient.reduced("add", over)
-    return gradient.shaped(sizes).turned((0, 1, 3, 2, 4)).shaped(attention.bias.dims)
+    return gradient.reshaped(sizes).transposed((0, 1, 3, 2, 4)).reshaped(attention.bias.dims)
 
 
 def _of_sink(attention: Attention, mean: Value, statistics: Value | None) -> Value | None:
@@ -220,4 +221,4 @@ def _of_sink(attention: Attention, mean: Value, statistics: Value | None) -> Val
         return None
     shift = attention._spread_sink(attention.sink) - attention.from_statistics(statistics)
     gradient = -(shift.unary("exponential") * mean).reduced("add", [0, 2])
-    return gradient.shaped(attention.sink.dims)
+    return gradient.reshaped(attention.sink.dims)

@@ -80,10 +80,11 @@ class BlockedAttention:
         )  # fmt: skip
         if self.seed is None:
             return attention
-        place = number.converted("u64").shaped((1,)) * float(_STREAM)
+        place = number.converted("u64").reshaped((1,)) * float(_STREAM)
         bits = numbered_bits(self.seed, math.prod(attention.dims), place)
         return replace(
-            attention, dropout_mask=fraction(bits).compared("LT", self.share).shaped(attention.dims)
+            attention,
+            dropout_mask=fraction(bits).compared("LT", self.share).reshaped(attention.dims),
         )
 
 
@@ -165,10 +166,10 @@ class GradientInputs:
             probabilities = part.again(self.statistics)
         elif self.probabilities is not None:
             batch, groups, rows, heads_per_group, keys = part.dims
-            probabilities = self.probabilities.wide().shaped(
+            probabilities = self.probabilities.wide().reshaped(
                 (batch, groups, heads_per_group, rows, keys)
             )
-            probabilities = probabilities.turned((0, 1, 3, 2, 4))
+            probabilities = probabilities.transposed((0, 1, 3, 2, 4))
         else:
             probabilities = part.probabilities()
         return backward(part, probabilities, self.result, self.gradient, self.statistics)

@@ -96,7 +96,7 @@ class Mask:
             return None
         dims = (1, rows.dims[0], self.keys)
         column = rows.text.iota("s32", dims, 2)
-        row = rows.spread(dims, (1,))
+        row = rows.broadcast(dims, (1,))
         if self.band.from_end:
             row = row + (self.keys - self.queries)
         return self.band.within(column - row)
@@ -105,24 +105,24 @@ class Mask:
         queries, keys = lengths
         dims = (queries.dims[0], rows.dims[0], self.keys)
         column = rows.text.iota("s32", dims, 2)
-        row = rows.spread(dims, (1,))
-        visible = row.compared("LT", queries.spread(dims, (0,)))
-        visible = visible & column.compared("LT", keys.spread(dims, (0,)))
+        row = rows.broadcast(dims, (1,))
+        visible = row.compared("LT", queries.broadcast(dims, (0,)))
+        visible = visible & column.compared("LT", keys.broadcast(dims, (0,)))
         if self.band.from_end:
-            row = row + (keys - queries).spread(dims, (0,))
+            row = row + (keys - queries).broadcast(dims, (0,))
         near = None if self.band.sees_all else self.band.within(column - row)
         return visible if near is None else visible & near
 
     def _within_segments(self, segments: Segments, rows: Value) -> Value:
         batch = segments.query.dims[0]
         dims = (batch, rows.dims[0], self.keys)
-        query = taken_rows(segments.query, rows, 1).spread(dims, (0, 1))
-        visible = query.compared("EQ", segments.key.spread(dims, (0, 2)))
+        query = taken_rows(segments.query, rows, 1).broadcast(dims, (0, 1))
+        visible = query.compared("EQ", segments.key.broadcast(dims, (0, 2)))
         visible = visible & query.compared("GT", 0)
         if self.band.sees_all:
             return visible
-        place = taken_rows(segments.query_place, rows, 1).spread(dims, (0, 1))
-        near = self.band.within(segments.key_place.spread(dims, (0, 2)) - place)
+        place = taken_rows(segments.query_place, rows, 1).broadcast(dims, (0, 1))
+        near = self.band.within(segments.key_place.broadcast(dims, (0, 2)) - place)
         return visible if near is None else visible & near
 
 
@@ -131,7 +131,7 @@ def taken_rows(x: Value, rows: Value, dimension: int) -> Value:
     count = rows.dims[0]
     if count == x.dims[dimension]:
         return x
-    first = rows.sliced(0, 0, 1).shaped(())
+    first = rows.sliced(0, 0, 1).reshaped(())
     zero = x.text.number("s32", 0)
     starts = ", ".join(first.name if d == dimension else zero.name for d in range(x.rank))
     dims = [count if d == dimension else n for d, n in enumerate(x.dims)]

@@ -35,13 +35,13 @@ class Sequences:
         text = starts.text
         dims = (self.batch * tokens, starts.dims[0])
         token = text.iota("s32", dims, 0)
-        start, length = (value.spread(dims, (1,)) for value in (starts, lengths))
+        start, length = (value.broadcast(dims, (1,)) for value in (starts, lengths))
         inside = token.compared("GE", start) & token.compared("LT", start + length)
         number = text.iota("s32", dims, 1) + 1
-        sequence = inside.chosen(number, 0, number).reduced("maximum", [1], 0)
-        origin = start if shift is None else start - shift.spread(dims, (1,))
-        place = inside.chosen(token - origin, 0, token).reduced("add", [1], 0)
-        return sequence.shaped((self.batch, tokens)), place.shaped((self.batch, tokens))
+        sequence = inside.select(number, 0, number).reduced("maximum", [1], 0)
+        origin = start if shift is None else start - shift.broadcast(dims, (1,))
+        place = inside.select(token - origin, 0, token).reduced("add", [1], 0)
+        return sequence.reshaped((self.batch, tokens)), place.reshaped((self.batch, tokens))
 
     def checked(self, x: Value) -> Value:
         """Return an array, or no numbers where a sequence does not lie in one row of the batch.
@@ -58,4 +58,4 @@ class Sequences:
         for row_of_start, end in pairwise(rows[1:]):
             same = same & row_of_start.compared("EQ", end)
         fits = (same | unused).converted("s32").reduced("minimum", [0], 1).compared("EQ", 1)
-        return fits.spread(x.dims, ()).chosen(x, float("nan"), x)
+        return fits.broadcast(x.dims, ()).select(x, float("nan"), x)

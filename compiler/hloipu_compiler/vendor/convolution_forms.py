@@ -172,13 +172,13 @@ def _outputs_to_inputs(kernel: Value, i: int, o: int, groups: int) -> Value:
     """Return a filter of groups with each group's outputs where its inputs were."""
     dims = list(kernel.dims)
     split = [*dims[:o], groups, dims[o] // groups, *dims[o + 1 :]]
-    split_kernel = kernel.shaped(split)
+    split_kernel = kernel.reshaped(split)
     order = [d for d in range(len(split)) if d != o]
     at = i if i < o else i + 1
     order.insert(order.index(at), o)
     merged = dims.copy()
     merged[i], merged[o] = groups * dims[i], dims[o] // groups
-    return split_kernel.turned(order).shaped(merged)
+    return split_kernel.transposed(order).reshaped(merged)
 
 
 def gradient_of_filter(

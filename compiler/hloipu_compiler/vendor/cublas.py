@@ -63,7 +63,7 @@ def product_of(settings: Call, a: Value, b: Value, kind: str) -> Value:
     for lhs_dims, rhs_dims in (contracting, batch):
         alike = [a.dims[d] for d in lhs_dims] == [b.dims[d] for d in rhs_dims]
         settings.need(alike, "its operands differ in size where they meet")
-    return a.dotted(b, contracting, batch, kind)
+    return a.dot(b, contracting, batch, kind)
 
 
 def _scaled(x: Value, factor: float) -> Value:
@@ -143,7 +143,7 @@ def _with_bias(call: Call, x: Value, bias: Value) -> Value:
     along = tuple(range(x.rank - bias.rank, x.rank))
     fits = 0 < bias.rank <= x.rank and bias.dims == tuple(x.dims[d] for d in along)
     call.need(fits, f"its bias {bias.dims} does not go with {x.dims}")
-    return x + bias.converted(x.kind).spread(x.dims, along)
+    return x + bias.converted(x.kind).broadcast(x.dims, along)
 
 
 @formula("__cublas$lt$matmul$f8")
@@ -179,20 +179,20 @@ def _lt_f8(call: Call) -> Sequence[Value]:
     if settings.flag("damax_output", default=False):
         call.need(len(call.results) > 1, "it gives its largest value, and does not say")
         most = product.unary("abs").reduced("maximum", range(product.rank), 0)
-        results.append(most.converted(call.results[1][0]).shaped(call.results[1][1]))
+        results.append(most.converted(call.results[1][0]).reshaped(call.results[1][1]))
     return [*results, *call.workspaces(len(results))]
 
 
 def _scalar(call: Call, x: Value) -> Value:
     call.need(math.prod(x.dims) == 1, "a scale is one number")
-    return x.shaped(()).converted("f32")
+    return x.reshaped(()).converted("f32")
 
 
 def _rounded(x: Value, kind: str) -> Value:
     """Return f32 in another type; beyond the largest number of 8 bits it is that one."""
     if kind in _LARGEST:
         most = _LARGEST[kind]
-        x = x.combined("minimum", most).combined("maximum", -most)
+        x = x.binary("minimum", most).binary("maximum", -most)
     return x.converted(kind)
 
 

@@ -25,7 +25,7 @@ _ACTIVATIONS: Mapping[str, Callable[[Value], Value]] = {
     "kNone": lambda x: x,
     "kSigmoid": lambda x: x.unary("logistic"),
     "kRelu": activations.relu,
-    "kRelu6": lambda x: activations.relu(x).combined("minimum", 6.0),
+    "kRelu6": lambda x: activations.relu(x).binary("minimum", 6.0),
     "kTanh": lambda x: x.unary("tanh"),
     "kElu": activations.elu,
     "kGeluExact": activations.gelu,
@@ -120,7 +120,7 @@ def _fused(call: Call) -> Sequence[Value]:
         total = total + _scaled(side_inputs[0].converted(wide), side, wide)
     at = forward.labels.output.index("f")
     call.need(math.prod(bias.dims) == dims[at], f"its bias is no {dims[at]} numbers")
-    total = total + bias.converted(wide).shaped((dims[at],)).spread(dims, (at,))
+    total = total + bias.converted(wide).reshaped((dims[at],)).broadcast(dims, (at,))
     return [_activated(call, settings, total).converted(kind), *call.workspaces(1)]
 
 
@@ -130,7 +130,7 @@ def _activated(call: Call, settings: Call, x: Value) -> Value:
     if text.isdigit() and int(text) < len(_NUMBERED):
         text = _NUMBERED[int(text)]
     if text == "kLeakyRelu":
-        return x.compared("GT", 0.0).chosen(x, x * settings.number("leakyrelu_alpha", 0), x)
+        return x.compared("GT", 0.0).select(x, x * settings.number("leakyrelu_alpha", 0), x)
     if text not in _ACTIVATIONS:
         raise call.unsupported(
             f"its activation_mode is {str(mode)[:40]!r}", "write the activation out in HLO"
@@ -150,16 +150,16 @@ def _norm(call: Call) -> Sequence[Value]:
               f"its scale {scale.dims} does not go with {x.dims}")  # fmt: skip
     over = tuple(range(1, x.rank))
     wide, count = x.wide(), math.prod(x.dims[1:])
-    factor = scale.converted(wide.kind).shaped(x.dims[1:]).spread(x.dims, over)
+    factor = scale.converted(wide.kind).reshaped(x.dims[1:]).broadcast(x.dims, over)
 
     def mean(a: Value) -> Value:
-        return (a.reduced("add", over) / count).spread(x.dims, (0,))
+        return (a.reduced("add", over) / count).broadcast(x.dims, (0,))
 
     if kind == kinds[2]:
         gradient, expectation, inverse = optional
         call.alike(x, gradient)
         spread = [
-            a.converted(wide.kind).shaped((x.dims[0],)).spread(x.dims, (0,))
+            a.converted(wide.kind).reshaped((x.dims[0],)).broadcast(x.dims, (0,))
             for a in (expectation, inverse)
         ]
         dy = gradient.converted(wide.kind)
@@ -168,14 +168,14 @@ def _norm(call: Call) -> Sequence[Value]:
         dx = spread[1] * (scaled - mean(scaled) - white * mean(scaled * white))
         sums = [(dy * white).reduced("add", [0]), dy.reduced("add", [0])]
         results = [dx.converted(x.kind)]
-        results += [a.shaped(scale.dims).converted(scale.kind) for a in sums]
+        results += [a.reshaped(scale.dims).converted(scale.kind) for a in sums]
         return [*results, *call.workspaces(3)]
     average = mean(wide)
     centred = wide - average
     inverse = (mean(centred * centred) + settings.number("epsilon")).unary("rsqrt")
     bias = optional[0].converted(wide.kind)
     call.need(bias.dims == scale.dims, f"its bias is no {scale.dims}")
-    shift = bias.shaped(x.dims[1:]).spread(x.dims, over)
+    shift = bias.reshaped(x.dims[1:]).broadcast(x.dims, over)
     results = [(centred * inverse * factor + shift).converted(_result(call)[0])]
     if kind == kinds[1]:
         call.need(len(call.results) > 2, "it gives no statistics")
@@ -183,5 +183,5 @@ def _norm(call: Call) -> Sequence[Value]:
             column = a
             for d in over:
                 column = column.sliced(d, 0, 1)
-            results.append(column.shaped(dims).converted(to))
+            results.append(column.reshaped(dims).converted(to))
     return [*results, *call.workspaces(len(results))]

@@ -92,7 +92,7 @@ class _Parts:
         self.call.need(
             count_in_operand >= count, f"it says {count_in_operand} sequences, and has {count}"
         )
-        return x.shaped((count_in_operand,)).sliced(0, 0, count).converted("s32")
+        return x.reshaped((count_in_operand,)).sliced(0, 0, count).converted("s32")
 
     def mask(self, lengths_and_starts: Sequence[Value]) -> Mask:
         """Return what queries see."""
@@ -115,7 +115,7 @@ class _Parts:
         if rate > 0:
             number = settings.integer("seed", 0) % 2**64
             low, high = (call.text.full("u32", (1,), n) for n in (number % 2**32, number >> 32))
-            seed = low.joined([high], 0)
+            seed = low.concatenated([high], 0)
         if bias is not None:
             wanted = (self.q.dims[0], self.q.dims[2], self.q.dims[1], self.k.dims[1])
             fits = bias.rank == 4 and all(
@@ -150,7 +150,7 @@ def _parts(call: Call, key: str) -> _Parts:
 
 def _ordered(call: Call, x: Value, heads_first: bool) -> Value:
     call.need(x.rank == 4, f"an operand has {x.rank} dimensions, and is to have 4")
-    return x.turned((0, 2, 1, 3)) if heads_first else x
+    return x.transposed((0, 2, 1, 3)) if heads_first else x
 
 
 @formula(*_FORWARD)
@@ -165,7 +165,7 @@ def _forward(call: Call) -> Sequence[Value]:
     sequences = parts.sequences(lengths_and_starts)
     if sequences is not None:
         attention = sequences.checked(attention)
-    results = [attention.turned((0, 2, 1, 3))]
+    results = [attention.transposed((0, 2, 1, 3))]
     if len(call.results) > 1 and call.results[1][0] == "f32":
         dims = call.results[1][1]
         count = math.prod(dims) // math.prod(statistics.dims)
@@ -174,8 +174,8 @@ def _forward(call: Call) -> Sequence[Value]:
             zeros = call.text.full(
                 "f32", ((count - 1) * statistics.dims[0], *statistics.dims[1:]), 0
             )
-            statistics = statistics.joined([zeros], 0)
-        results.append(statistics.shaped(dims))
+            statistics = statistics.concatenated([zeros], 0)
+        results.append(statistics.reshaped(dims))
     return [*results, *call.workspaces(len(results))]
 
 
@@ -193,14 +193,14 @@ def _backward(call: Call) -> Sequence[Value]:
     count = batch * heads * queries
     call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
               f"its statistics are no f32 of {(batch, heads, queries)}")  # fmt: skip
-    flat = statistics.shaped((math.prod(statistics.dims),)).sliced(0, 0, count)
+    flat = statistics.reshaped((math.prod(statistics.dims),)).sliced(0, 0, count)
     gradient_and_result = [_ordered(call, array, parts.heads_first) for array in (gradient, result)]
     wanted = (batch, queries, heads, parts.v.dims[3])
     call.need(
         all(array.dims == wanted for array in gradient_and_result),
         f"its result and gradient are no {wanted}",
     )
-    statistics = flat.shaped((batch, heads, queries))
+    statistics = flat.reshaped((batch, heads, queries))
     gradient_rows, result_rows = gradient_and_result
     given_rows = GradientInputs(gradient_rows, result_rows, statistics)
     gradients = backward_in_blocks(attention_of_call, given_rows)
@@ -208,7 +208,7 @@ def _backward(call: Call) -> Sequence[Value]:
     grads = [array.converted(parts.q.kind) for array in (gradients.q, gradients.k, gradients.v)]
     if sequences is not None:
         grads = [sequences.checked(array) for array in grads]
-    out = [array.turned((0, 2, 1, 3)) for array in grads]
+    out = [array.transposed((0, 2, 1, 3)) for array in grads]
     if gradients.bias is not None and len(call.results) > 4:
         out.append(gradients.bias.converted(call.results[3][0]))
     return [*out, *call.workspaces(len(out))]

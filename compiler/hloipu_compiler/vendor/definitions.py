@@ -115,7 +115,7 @@ def _first(x: Value) -> Value:
     """Return an array's first element as f32."""
     for d in range(x.rank):
         x = x.sliced(d, 0, 1)
-    x = x.shaped(())
+    x = x.reshaped(())
     return (
         x.unary("real", "f64" if x.kind == "c128" else "f32").converted("f32")
         if (x.kind[0] == "c")
@@ -126,9 +126,9 @@ def _first(x: Value) -> Value:
 def _filled(x: Value, kind: str, dims: Sequence[int]) -> Value:
     """Return an array of a number."""
     if kind == "pred":
-        return x.compared("NE", 0.0).spread(tuple(dims), ())
+        return x.compared("NE", 0.0).broadcast(tuple(dims), ())
     if kind[0] == "c":
         part = x.converted("f64" if kind == "c128" else "f32")
         complex_value = x.text.add("complex", kind, (), f"{part.name}, {part.name}")
-        return complex_value.spread(tuple(dims), ())
-    return x.converted(kind).spread(tuple(dims), ())
+        return complex_value.broadcast(tuple(dims), ())
+    return x.converted(kind).broadcast(tuple(dims), ())

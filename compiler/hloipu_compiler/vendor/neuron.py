@@ -62,9 +62,11 @@ def _rms_norm(call: Call) -> Sequence[Value]:
     other_dims = tuple(d for d in range(x.rank) if d != at)
     mean = (wide * wide).reduced("add", [at]) / x.dims[at]
     scale = (
-        (mean + epsilon.shaped(()).converted(wide.kind)).unary("rsqrt").spread(x.dims, other_dims)
+        (mean + epsilon.reshaped(()).converted(wide.kind))
+        .unary("rsqrt")
+        .broadcast(x.dims, other_dims)
     )
-    normalised = wide * scale * weight.converted(wide.kind).spread(x.dims, (at,))
+    normalised = wide * scale * weight.converted(wide.kind).broadcast(x.dims, (at,))
     return [normalised.converted(x.kind)]
 
 

@@ -15,7 +15,7 @@ from hloipu_compiler.vendor.convolution_forms import Forward, Labels, Window, co
 
 _FUNCTIONS: Mapping[str, Callable[[Value], Value]] = {
     "RELU": activations.relu,
-    "RELU6": lambda x: activations.relu(x).combined("minimum", 6.0),
+    "RELU6": lambda x: activations.relu(x).binary("minimum", 6.0),
     "TANH": lambda x: x.unary("tanh"),
     "SIGMOID": lambda x: x.unary("logistic"),
     "ELU": activations.elu,
@@ -67,12 +67,14 @@ def _spread(call: Call, x: Value, like: Value, feature: int) -> Value:
     wide = x.converted(like.kind)
     if x.rank == 1 and like.rank > 1:
         call.need(x.dims[0] == like.dims[feature], f"it adds {x.dims} to {like.dims}")
-        return wide.spread(like.dims, (feature,))
+        return wide.broadcast(like.dims, (feature,))
     first = like.rank - x.rank
     fits = first >= 0 and all(n in (1, like.dims[first + d]) for d, n in enumerate(x.dims))
     call.need(fits, f"it adds {x.dims} to {like.dims}")
     along = [d for d, n in enumerate(x.dims) if n > 1 or like.dims[first + d] == 1]
-    return wide.shaped([x.dims[d] for d in along]).spread(like.dims, [first + d for d in along])
+    return wide.reshaped([x.dims[d] for d in along]).broadcast(
+        like.dims, [first + d for d in along]
+    )
 
 
 def _settings(call: Call, key: str) -> Call:
@@ -99,7 +101,7 @@ def _matmul(call: Call) -> Sequence[Value]:
               f"its operands {a.dims} and {b.dims} differ where they meet")  # fmt: skip
     kind, _ = call.results[0]
     wide = _WIDE.get(kind, kind) if _steps(settings)[0] else kind
-    product = a.dotted(b, ((over[0],), (over[1],)), (batch, batch), wide)
+    product = a.dot(b, ((over[0],), (over[1],)), (batch, batch), wide)
     product = _fused(call, settings, product, fused_operands, product.rank - 1)
     return [product.converted(kind), *call.workspaces(1)]
 
@@ -125,7 +127,7 @@ def _layer_norm(call: Call) -> Sequence[Value]:
     other_dims = tuple(range(last))
 
     def mean(a: Value) -> Value:
-        return (a.reduced("add", [last]) / x.dims[last]).spread(x.dims, other_dims)
+        return (a.reduced("add", [last]) / x.dims[last]).broadcast(x.dims, other_dims)
 
     centred = wide - mean(wide)
     epsilon = _float_of_bits(settings.integer("epsilon_typecast"))

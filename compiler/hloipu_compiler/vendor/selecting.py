@@ -41,11 +41,11 @@ def largest_index(x: Value, dimension: int, *, is_least: bool = False) -> Value:
     other_dims = tuple(d for d in range(x.rank) if d != dimension)
     opcode = "minimum" if is_least else "maximum"
     most = x.reduced(opcode, [dimension], _beyond(x.kind, is_least=is_least))
-    is_largest = x.compared("EQ", most.spread(x.dims, other_dims))
+    is_largest = x.compared("EQ", most.broadcast(x.dims, other_dims))
     if x.kind[0] in "fb":
         is_largest = is_largest | x.compared("NE", x)
     at, last = x.text.iota("s32", x.dims, dimension), x.dims[dimension] - 1
-    return is_largest.chosen(at, last, at).reduced("minimum", [dimension], last)
+    return is_largest.select(at, last, at).reduced("minimum", [dimension], last)
 
 
 @formula("mhlo.topk")
@@ -118,13 +118,13 @@ class _Swap(Step):
         pivots, order = carried
         place = order.text.iota("s32", order.dims, 1)
         column = order.text.iota("s32", pivots.dims, 1).compared("EQ", iteration)
-        pivot = column.chosen(pivots, 0.0, pivots).reduced("add", [1]).spread(order.dims, (0,))
+        pivot = column.select(pivots, 0.0, pivots).reduced("add", [1]).broadcast(order.dims, (0,))
         at, is_pivot = place.compared("EQ", iteration), place.compared("EQ", pivot)
         at_iteration, at_pivot = (
-            mask.chosen(order, 0.0, order).reduced("add", [1]).spread(order.dims, (0,))
+            mask.select(order, 0.0, order).reduced("add", [1]).broadcast(order.dims, (0,))
             for mask in (at, is_pivot)
         )
-        return [pivots, at.chosen(at_pivot, is_pivot.chosen(at_iteration, order, order), order)]
+        return [pivots, at.select(at_pivot, is_pivot.select(at_iteration, order, order), order)]
 
 
 @formula("lu_pivots_to_permutation", "cu_lu_pivots_to_permutation", "hip_lu_pivots_to_permutation")
@@ -138,6 +138,6 @@ def _permutation(call: Call) -> Sequence[Value]:
     batch = math.prod(dims[:-1])
     count = pivots.dims[-1]
     order = call.text.iota("s32", (batch, dims[-1]), 1)
-    initial = [pivots.converted("s32").shaped((batch, count)), order]
+    initial = [pivots.converted("s32").reshaped((batch, count)), order]
     carried = Loop(call.text, count).run(initial, _Swap())
-    return [carried[1].shaped(dims).converted(kind)]
+    return [carried[1].reshaped(dims).converted(kind)]

@@ -96,17 +96,17 @@ def _unpacked(call: Call, x: Value, dims: tuple[int, ...], count: int) -> list[V
     call.need(math.prod(x.dims) == count * math.prod(dims),
               f"an operand of {x.dims} is no {count} times {dims}")  # fmt: skip
     if count == 1:
-        return [x.shaped(dims)]
-    stacked = x.shaped((*dims[:2], count, *dims[2:]))
-    return [stacked.sliced(2, n, n + 1).shaped(dims) for n in range(count)]
+        return [x.reshaped(dims)]
+    stacked = x.reshaped((*dims[:2], count, *dims[2:]))
+    return [stacked.sliced(2, n, n + 1).reshaped(dims) for n in range(count)]
 
 
 def _packed(parts: Sequence[Value], dims: Sequence[int]) -> Value:
     """Return gradients as the operand that held several."""
     if len(parts) == 1:
-        return parts[0].shaped(dims)
-    rows = [part.shaped((*part.dims[:2], 1, *part.dims[2:])) for part in parts]
-    return rows[0].joined(rows[1:], 2).shaped(dims)
+        return parts[0].reshaped(dims)
+    rows = [part.reshaped((*part.dims[:2], 1, *part.dims[2:])) for part in parts]
+    return rows[0].concatenated(rows[1:], 2).reshaped(dims)
 
 
 def _mask(call: Call, sizes: _Sizes, lengths: Sequence[Value], starts: Sequence[Value]) -> Mask:
@@ -146,7 +146,7 @@ def _first(call: Call, x: Value, count: int) -> Value:
     """Return the first of some whole numbers, s32[count]."""
     size = math.prod(x.dims)
     call.need(size >= count, f"it has {size} offsets for {count} sequences")
-    return x.shaped((size,)).sliced(0, 0, count).converted("s32")
+    return x.reshaped((size,)).sliced(0, 0, count).converted("s32")
 
 
 def _lengths(call: Call, x: Value, count: int) -> Value:
@@ -169,7 +169,7 @@ def _attention_of(
     if softmax:
         call.need(sink is not None and math.prod(sink.dims) == sizes.heads,
                   f"its softmax_offset is no {sizes.heads} numbers")  # fmt: skip
-    used = sink.wide().shaped((sizes.heads,)) if sink is not None and softmax else None
+    used = sink.wide().reshaped((sizes.heads,)) if sink is not None and softmax else None
     return BlockedAttention(
         q, k, v, mask, call.number("scaling_factor"),
         _bias(call, sizes, bias) if kind else None, kind == _BEFORE_SCALE, used,
@@ -183,7 +183,7 @@ def _bias(call: Call, sizes: _Sizes, bias: Value) -> Value:
     wanted = (sizes.batch, sizes.heads, sizes.queries, sizes.keys)
     fits = all(n in (1, most) for n, most in zip(dims, wanted, strict=True))
     call.need(fits, f"its bias of {dims} does not go with {wanted}")
-    return bias.shaped(dims)
+    return bias.reshaped(dims)
 
 
 def _with_dropout(call: Call, attention: BlockedAttention, state: Value) -> BlockedAttention:
@@ -196,7 +196,7 @@ def _with_dropout(call: Call, attention: BlockedAttention, state: Value) -> Bloc
     call.need(
         count >= 2 and state.kind in ("u32", "s32"), "its seed is to be two numbers of 32 bits"
     )
-    seed = state.shaped((count,)).sliced(0, 0, 2)
+    seed = state.reshaped((count,)).sliced(0, 0, 2)
     return BlockedAttention(
         attention.q, attention.k, attention.v, attention.mask, attention.scale, attention.bias,
         attention.bias_is_scaled, attention.sink, seed, 1 - probability,
@@ -230,7 +230,7 @@ def _forward(call: Call) -> Sequence[Value]:
     else:
         saved = _as_statistics(call, sizes, numbers, statistics[1])
     return [
-        result_rows.shaped(result[1]), saved.shaped(statistics[1]), _state(call, seed, *state),
+        result_rows.reshaped(result[1]), saved.reshaped(statistics[1]), _state(call, seed, *state),
         _nothing(call, *workspace),
     ]  # fmt: skip
 
@@ -245,8 +245,8 @@ def whole_probabilities(call: Call, attention: BlockedAttention) -> Value:
     zero = call.text.number("s32", 0)
     part = attention.rows(zero, zero, attention.q.dims[1])
     batch, groups, rows, heads_per_group, keys = part.dims
-    probabilities = part.probabilities().turned((0, 1, 3, 2, 4))
-    return probabilities.shaped((batch, groups * heads_per_group, rows, keys)).converted(
+    probabilities = part.probabilities().transposed((0, 1, 3, 2, 4))
+    return probabilities.reshaped((batch, groups * heads_per_group, rows, keys)).converted(
         attention.q.kind
     )
 
@@ -277,11 +277,11 @@ def _as_statistics(call: Call, sizes: _Sizes, x: Value, dims: Sequence[int]) -> 
     """Return statistics [batch, heads, queries] as a call's result, more places of it 0."""
     count = math.prod(dims) // math.prod(x.dims)
     if _queries_first(sizes, dims):
-        x = x.turned((0, 2, 1))
+        x = x.transposed((0, 2, 1))
     if count == 1:
-        return x.shaped(dims)
+        return x.reshaped(dims)
     zeros = _nothing(call, x.kind, (*x.dims, count - 1))
-    return x.shaped((*x.dims, 1)).joined([zeros], 3)
+    return x.reshaped((*x.dims, 1)).concatenated([zeros], 3)
 
 
 def _from_statistics(sizes: _Sizes, x: Value) -> Value:
@@ -289,9 +289,9 @@ def _from_statistics(sizes: _Sizes, x: Value) -> Value:
     last = math.prod(x.dims) // (sizes.batch * sizes.heads * sizes.queries)
     order = (sizes.heads, sizes.queries)
     is_turned = _queries_first(sizes, x.dims)
-    columns = x.shaped((sizes.batch, *(order[::-1] if is_turned else order), last))
-    columns = columns.sliced(3, 0, 1).shaped(columns.dims[:3])
-    return columns.turned((0, 2, 1)) if is_turned else columns
+    columns = x.reshaped((sizes.batch, *(order[::-1] if is_turned else order), last))
+    columns = columns.sliced(3, 0, 1).reshaped(columns.dims[:3])
+    return columns.transposed((0, 2, 1)) if is_turned else columns
 
 
 def _queries_first(sizes: _Sizes, dims: Sequence[int]) -> bool:
@@ -304,8 +304,8 @@ def _state(call: Call, seed: Value, kind: str, dims: Sequence[int]) -> Value:
     count, seed_count = math.prod(dims), math.prod(seed.dims)
     if count < 2 or seed_count < 2 or kind != seed.kind:
         return _nothing(call, kind, dims)
-    begin = seed.shaped((seed_count,)).sliced(0, 0, 2)
-    return begin.joined([_nothing(call, kind, (count - 2,))], 0).shaped(dims)
+    begin = seed.reshaped((seed_count,)).sliced(0, 0, 2)
+    return begin.concatenated([_nothing(call, kind, (count - 2,))], 0).reshaped(dims)
 
 
 @formula("te_fused_attn_backward_ffi")
@@ -328,10 +328,10 @@ def _backward(call: Call) -> Sequence[Value]:
     if is_whole and attention.seed is not None:
         whole_probabilities(call, attention)
     incoming = GradientInputs(
-        gradient.shaped(made_dims),
-        None if is_whole else result.shaped(made_dims),
+        gradient.reshaped(made_dims),
+        None if is_whole else result.reshaped(made_dims),
         None if is_whole else _from_statistics(sizes, saved),
-        saved.shaped((sizes.batch, sizes.heads, sizes.queries, sizes.keys)) if is_whole else None,
+        saved.reshaped((sizes.batch, sizes.heads, sizes.queries, sizes.keys)) if is_whole else None,
     )
     gradients = backward_in_blocks(attention, incoming)
     parts = [gradients.q, *(array.converted(q.kind) for array in (gradients.k, gradients.v))]
@@ -340,7 +340,7 @@ def _backward(call: Call) -> Sequence[Value]:
         parts = [sequences.checked(array) for array in parts]
     first = sizes.arrays - 1
     packed = [*parts[:first], _packed(parts[first:], (q, k, v)[first].dims)]
-    results = [array.shaped(dims) for array, (_, dims) in zip(packed, call.results, strict=False)]
+    results = [array.reshaped(dims) for array, (_, dims) in zip(packed, call.results, strict=False)]
     for kind, dims in call.results[len(results) : 3]:
         results.append(_nothing(call, kind, dims))
     results.append(_or_nothing(call, gradients.bias, *call.results[3]))
@@ -353,4 +353,4 @@ def _or_nothing(call: Call, x: Value | None, kind: str, dims: Sequence[int]) -> 
     if x is None:
         return _nothing(call, kind, dims)
     call.need(math.prod(x.dims) == math.prod(dims), f"a gradient of {x.dims} is no {tuple(dims)}")
-    return x.converted(kind).shaped(dims)
+    return x.converted(kind).reshaped(dims)

@@ -33,13 +33,13 @@ def _plain(call: Call) -> None:
 
 
 def _rows(x: Value, size: int) -> Value:
-    return x.wide().shaped((math.prod(x.dims) // size, size))
+    return x.wide().reshaped((math.prod(x.dims) // size, size))
 
 
 def _gamma(call: Call, gamma: Value, x: Value) -> Value:
     size = math.prod(gamma.dims)
     call.need(size > 0 and math.prod(x.dims) % size == 0, f"its gamma is no {x.dims[-1:]}")
-    factor = gamma.wide().shaped((size,))
+    factor = gamma.wide().reshaped((size,))
     return factor + 1.0 if call.flag("zero_centered_gamma", default=False) else factor
 
 
@@ -60,19 +60,19 @@ def _norm(call: Call) -> Sequence[Value]:
     factor = _gamma(call, gamma, x)
     rows = _rows(x, factor.dims[0])
     mean = (rows.reduced("add", [1]) / rows.dims[1]) if _is_layer(call) else None
-    centred = rows if mean is None else rows - mean.spread(rows.dims, (0,))
+    centred = rows if mean is None else rows - mean.broadcast(rows.dims, (0,))
     square = (centred * centred).reduced("add", [1]) / rows.dims[1]
     inverse = (square + call.number("epsilon")).unary("rsqrt")
-    normalised = centred * inverse.spread(rows.dims, (0,)) * factor.spread(rows.dims, (1,))
+    normalised = centred * inverse.broadcast(rows.dims, (0,)) * factor.broadcast(rows.dims, (1,))
     if mean is not None:
         call.need(math.prod(beta.dims) == rows.dims[1], "its beta is not as long as its gamma")
-        normalised = normalised + beta.wide().shaped((rows.dims[1],)).spread(rows.dims, (1,))
+        normalised = normalised + beta.wide().reshaped((rows.dims[1],)).broadcast(rows.dims, (1,))
     out, *spare, largest, mu, sigma, workspace = call.results
     most = _largest(call, normalised, amax, largest)
-    means = _zeros(call, [mu])[0] if mean is None else mean.converted(mu[0]).shaped(mu[1])
+    means = _zeros(call, [mu])[0] if mean is None else mean.converted(mu[0]).reshaped(mu[1])
     return [
-        normalised.shaped(out[1]).converted(out[0]), *_zeros(call, spare), most, means,
-        inverse.converted(sigma[0]).shaped(sigma[1]), *_zeros(call, [workspace]),
+        normalised.reshaped(out[1]).converted(out[0]), *_zeros(call, spare), most, means,
+        inverse.converted(sigma[0]).reshaped(sigma[1]), *_zeros(call, [workspace]),
     ]  # fmt: skip
 
 
@@ -84,10 +84,10 @@ def _largest(
     if before is None:
         return _zeros(call, [result])[0]
     if not call.flag("output_amax_when_no_scaling", default=False):
-        return before.converted(kind).shaped(dims)
+        return before.converted(kind).reshaped(dims)
     most = output.unary("abs").reduced("maximum", range(output.rank), 0).converted(kind)
     call.need(math.prod(dims) == 1, "its largest value is one number")
-    return most.shaped(dims).combined("maximum", before.converted(kind).shaped(dims))
+    return most.reshaped(dims).binary("maximum", before.converted(kind).reshaped(dims))
 
 
 @formula("te_norm_backward_ffi")
@@ -100,23 +100,23 @@ def _norm_backward(call: Call) -> Sequence[Value]:
     rows, dy = _rows(x, factor.dims[0]), _rows(dz, factor.dims[0])
     count = rows.dims[0]
     call.need(math.prod(sigma.dims) == count, f"its rsigma is no {count} numbers")
-    inverse = sigma.wide().shaped((count,)).spread(rows.dims, (0,))
+    inverse = sigma.wide().reshaped((count,)).broadcast(rows.dims, (0,))
 
     def mean_of(a: Value) -> Value:
-        return (a.reduced("add", [1]) / rows.dims[1]).spread(rows.dims, (0,))
+        return (a.reduced("add", [1]) / rows.dims[1]).broadcast(rows.dims, (0,))
 
     is_layer = _is_layer(call)
     if is_layer:
         call.need(math.prod(mu.dims) == count, f"its mu is no {count} numbers")
-        rows = rows - mu.wide().shaped((count,)).spread(rows.dims, (0,))
+        rows = rows - mu.wide().reshaped((count,)).broadcast(rows.dims, (0,))
     white = rows * inverse
-    scaled = dy * factor.spread(rows.dims, (1,))
+    scaled = dy * factor.broadcast(rows.dims, (1,))
     centred = scaled - white * mean_of(scaled * white)
     dx = inverse * (centred - mean_of(scaled) if is_layer else centred)
     (_, wide), weight, bias, workspace = call.results
-    results = [dx.shaped(wide).converted(call.results[0][0])]
-    results.append((dy * white).reduced("add", [0]).converted(weight[0]).shaped(weight[1]))
-    results.append(dy.reduced("add", [0]).converted(bias[0]).shaped(bias[1]) if is_layer
+    results = [dx.reshaped(wide).converted(call.results[0][0])]
+    results.append((dy * white).reduced("add", [0]).converted(weight[0]).reshaped(weight[1]))
+    results.append(dy.reduced("add", [0]).converted(bias[0]).reshaped(bias[1]) if is_layer
                 else _zeros(call, [bias])[0])  # fmt: skip
     return [*results, *_zeros(call, [workspace])]
 
@@ -132,7 +132,7 @@ def _softmax(call: Call) -> Sequence[Value]:
         call.need(x.rank > 1, "its scores are queries by keys")
         row, column = (call.text.iota("s32", x.dims, x.rank - n) for n in (2, 1))
         visible = column.compared("LE", row)
-        scores = visible.chosen(scores, float("-inf"), scores)
+        scores = visible.select(scores, float("-inf"), scores)
     return [activations.softmax(scores, x.rank - 1).converted(x.kind)]
 
 
@@ -143,17 +143,17 @@ def _masked_softmax(call: Call) -> Sequence[Value]:
     call.need(x.rank >= 4 and mask.rank >= 4, "its scores are batch x heads x queries x keys")
     batch = math.prod(x.dims[:-3])
     dims = (batch, *x.dims[-3:])
-    mask = mask.shaped((math.prod(mask.dims[:-3]), *mask.dims[-3:]))
+    mask = mask.reshaped((math.prod(mask.dims[:-3]), *mask.dims[-3:]))
     fits = all(n in (1, most) for n, most in zip(mask.dims, dims, strict=True))
     call.need(fits, f"its mask {mask.dims} does not go with {dims}")
     along = [d for d, n in enumerate(mask.dims) if n > 1 or dims[d] == 1]
-    hidden = mask.compared("EQ", 1).shaped([mask.dims[d] for d in along]).spread(dims, along)
-    scores = x.wide().shaped(dims) * call.number("scale_factor")
-    scores = hidden.chosen(_MASKED, scores, scores)
+    hidden = mask.compared("EQ", 1).reshaped([mask.dims[d] for d in along]).broadcast(dims, along)
+    scores = x.wide().reshaped(dims) * call.number("scale_factor")
+    scores = hidden.select(_MASKED, scores, scores)
     most = scores.reduced("maximum", [3], -math.inf)
     softmax = activations.softmax(scores, 3)
-    sees = most.compared("NE", _MASKED).spread(dims, (0, 1, 2))
-    return [sees.chosen(softmax, 0.0, softmax).shaped(x.dims).converted(x.kind)]
+    sees = most.compared("NE", _MASKED).broadcast(dims, (0, 1, 2))
+    return [sees.select(softmax, 0.0, softmax).reshaped(x.dims).converted(x.kind)]
 
 
 @formula(
@@ -205,7 +205,7 @@ def _activation(call: Call, x: Value) -> tuple[_Pair, bool]:
 
 
 def _part(x: Value, number: int) -> Value:
-    return x.sliced(x.rank - 2, number, number + 1).shaped((*x.dims[:-2], x.dims[-1]))
+    return x.sliced(x.rank - 2, number, number + 1).reshaped((*x.dims[:-2], x.dims[-1]))
 
 
 @formula("te_act_lu_ffi")
@@ -218,7 +218,7 @@ def _act(call: Call) -> Sequence[Value]:
     activated = function(_part(wide, 0))
     activated = activated * _part(wide, 1) if is_gated else activated
     kind, dims = call.results[0]
-    first = activated.shaped(dims).converted(kind)
+    first = activated.reshaped(dims).converted(kind)
     if len(call.results) == 1:
         return [first]
     *spare, largest = call.results[1:]
@@ -237,13 +237,13 @@ def _dact(call: Call) -> Sequence[Value]:
     call.need(
         math.prod(dz.dims) == math.prod(first.dims), "its gradient is not as large as its result"
     )
-    dz = dz.shaped(first.dims)
+    dz = dz.reshaped(first.dims)
     parts = (
         [dz * slope(first) * _part(wide, 1), dz * function(first)]
         if is_gated
         else [dz * slope(first)]
     )
-    rows = [p.shaped((*x.dims[:-2], 1, x.dims[-1])) for p in parts]
-    input_gradient = rows[0].joined(rows[1:], x.rank - 2)
+    rows = [p.reshaped((*x.dims[:-2], 1, x.dims[-1])) for p in parts]
+    input_gradient = rows[0].concatenated(rows[1:], x.rank - 2)
     kind, dims = call.results[0]
-    return [input_gradient.shaped(dims).converted(kind)]
+    return [input_gradient.reshaped(dims).converted(kind)]

@@ -27,7 +27,7 @@ def _in_blocks(call: Call, scale: Value, dims: Sequence[int]) -> Value:
     )
     call.need(fits and 0 not in scale.dims, f"it scales {tuple(dims)} by {scale.dims}")
     apart = [size for n, m in zip(dims, scale.dims, strict=True) for size in (m, n // m)]
-    return scale.spread(apart, range(0, 2 * scale.rank, 2)).shaped(dims)
+    return scale.broadcast(apart, range(0, 2 * scale.rank, 2)).reshaped(dims)
 
 
 def _scaled(call: Call, x: Value, scale: Value, kind: str) -> Value:
@@ -48,7 +48,9 @@ def _quantize(call: Call) -> Sequence[Value]:
     call.need(x.dims == dims and blocks[:-1] == dims[:-1] and x.rank > 0, f"it scales {x.dims}")
     count = blocks[-1] if blocks else 0
     call.need(count > 0 and dims[-1] % count == 0, f"its last dimension has {count} blocks")
-    largest = x.unary("abs").shaped((*blocks, dims[-1] // count)).reduced("maximum", [len(blocks)])
+    largest = (
+        x.unary("abs").reshaped((*blocks, dims[-1] // count)).reduced("maximum", [len(blocks)])
+    )
     exponent = int(finfo(user_dtype(kind)).maxexp) - 1  # type: ignore[no-untyped-call]
     scale = (largest / 2.0**exponent).converted(scale_kind)
     return [(x / _in_blocks(call, scale.converted(x.kind), dims)).converted(kind), scale]
@@ -63,7 +65,7 @@ def _block_scaled_dot(call: Call) -> Sequence[Value]:
     x = _scaled(call, x, scales[0], kind)
     y = _scaled(call, y, scales[1], kind) if len(scales) > 1 else y.converted(kind)
     last, batch = x.rank - 1, tuple(range(x.rank - 2))
-    return [x.dotted(y, ((last,), (last,)), (batch, batch))]
+    return [x.dot(y, ((last,), (last,)), (batch, batch))]
 
 
 @formula("X64Combine")
@@ -74,7 +76,7 @@ def _combine(call: Call) -> Sequence[Value]:
     call.need(kind in ("u64", "s64", "f64"), f"it makes {kind}")
     if kind == "f64":
         return [low.converted(kind) + high.converted(kind)]
-    shifted = high.converted(kind).combined("shift-left", 32)
+    shifted = high.converted(kind).binary("shift-left", 32)
     return [shifted | low.converted("u32").converted(kind)]
 
 
@@ -84,14 +86,14 @@ def _half(call: Call) -> Sequence[Value]:
     kind, is_high = call.results[0][0], call.target == "X64SplitHigh"
     call.need(x.kind in ("u64", "s64", "f64"), f"it takes {x.kind}")
     if x.kind != "f64":
-        x = x.combined("shift-right-logical", 32) if is_high else x
+        x = x.binary("shift-right-logical", 32) if is_high else x
         return [(x & x.like(2.0**32 - 1)).converted("u32").converted(kind)]
     high = x.converted(kind)
     if is_high:
         return [high]
     low = x - high.converted("f64")
     # Nothing is left of an infinity, or beyond the largest f32.
-    return [high.unary("is-finite", "pred").chosen(low, 0.0, x).converted(kind)]
+    return [high.unary("is-finite", "pred").select(low, 0.0, x).converted(kind)]
 
 
 def _configured(call: Call, *names: str) -> list[int]:
@@ -106,7 +108,7 @@ def _configured(call: Call, *names: str) -> list[int]:
 
 def _rotated_left(x: Value, d: int, amount: int) -> Value:
     first, n = amount % x.dims[d], x.dims[d]
-    return x.sliced(d, first, n).joined([x.sliced(d, 0, first)], d) if first else x
+    return x.sliced(d, first, n).concatenated([x.sliced(d, 0, first)], d) if first else x
 
 
 @formula("_SPMDInternalOp_RotateRight")
@@ -134,7 +136,7 @@ def _wrap(call: Call) -> Sequence[Value]:
     call.need(max(left, right) <= n, f"it wraps {left} and {right} of {n}")
     parts = [(n - left, n)] * (left > 0) + [(0, n)] + [(0, right)] * (right > 0)
     first, *later_parts = (x.sliced(d, *part) for part in parts)
-    return [first.joined(later_parts, d) if later_parts else first]
+    return [first.concatenated(later_parts, d) if later_parts else first]
 
 
 @formula("_SPMDInternalOp_MultiSlice")

@@ -12,7 +12,7 @@ def _scaled(call: Call, a: Value | None, x: Value, b: Value | None, y: Value) ->
     left = x if a is None else x * _factor(call, a, x)
     right = y.converted(x.kind)
     right = right if b is None else right * _factor(call, b, x)
-    return left.combined(opcode, right)
+    return left.binary(opcode, right)
 
 
 def _factor(call: Call, factor: Value, x: Value) -> Value:
@@ -20,7 +20,7 @@ def _factor(call: Call, factor: Value, x: Value) -> Value:
     for size in factor.dims:
         count *= size
     call.need(count == 1, "a factor of it is no number")
-    return factor.shaped(()).converted(x.kind)
+    return factor.reshaped(()).converted(x.kind)
 
 
 @formula("ScaledInplaceXbY", "ScaledInplaceaXbY")
@@ -55,7 +55,7 @@ def _slice_apply(call: Call) -> Sequence[Value]:
     )
     parts = [x.sliced(dimension, 0, start)] if start else []
     parts += [part, *([x.sliced(dimension, stop, size)] if stop < size else [])]
-    return [parts[0].joined(parts[1:], dimension)]
+    return [parts[0].concatenated(parts[1:], dimension)]
 
 
 @formula("OneHot")
@@ -69,8 +69,8 @@ def _one_hot(call: Call) -> Sequence[Value]:
     dims = (*indices.dims[:axis], depth, *indices.dims[axis:])
     index_dims = [d for d in range(rank) if d != axis]
     numbers = call.text.iota(indices.kind, dims, axis)
-    hot = indices.spread(dims, index_dims).compared("EQ", numbers)
-    return [hot.chosen(on.shaped(()), off.shaped(()), call.text.full(on.kind, dims, 0))]
+    hot = indices.broadcast(dims, index_dims).compared("EQ", numbers)
+    return [hot.select(on.reshaped(()), off.reshaped(()), call.text.full(on.kind, dims, 0))]
 
 
 @formula("ArgMax", "ArgMin", "MaxAndArgMax", "MinAndArgMin")
@@ -85,11 +85,11 @@ def _arg(call: Call) -> Sequence[Value]:
     other_dims = [d for d in range(x.rank) if d != axis]
     size = x.dims[axis]
     places = call.text.iota("s32", x.dims, axis)
-    is_best = x.compared("EQ", best.spread(x.dims, other_dims))
+    is_best = x.compared("EQ", best.broadcast(x.dims, other_dims))
     nowhere = call.text.full("s32", x.dims, size)
-    first_place = is_best.chosen(places, nowhere, places).reduced("minimum", [axis], size)
+    first_place = is_best.select(places, nowhere, places).reduced("minimum", [axis], size)
     kind = call.results[-1][0] if call.results else "s32"
-    index = first_place.converted(kind).shaped(
+    index = first_place.converted(kind).reshaped(
         call.results[-1][1] if call.results else first_place.dims
     )
     if not call.target.startswith("Arg"):
@@ -125,17 +125,17 @@ def _select_scalar(call: Call) -> Sequence[Value]:
     """Element index[i] of row i; 0 where there is none."""
     x, indices = call.takes(2)
     is_there = _is_column(call, x, indices)
-    return [is_there.chosen(x, 0.0, x).reduced("add", [1])]
+    return [is_there.select(x, 0.0, x).reduced("add", [1])]
 
 
 @formula("UpdateScalarInRows")
 def _update_scalar(call: Call) -> Sequence[Value]:
     """Rows whose element index[i] is less by 1."""
     x, indices = call.takes(2)
-    return [_is_column(call, x, indices).chosen(x - 1.0, x, x)]
+    return [_is_column(call, x, indices).select(x - 1.0, x, x)]
 
 
 def _is_column(call: Call, x: Value, indices: Value) -> Value:
     call.need(x.rank == 2 and indices.dims == x.dims[:1], "it takes rows, and an index for each")
     columns = call.text.iota(indices.kind, x.dims, 1)
-    return indices.spread(x.dims, [0]).compared("EQ", columns)
+    return indices.broadcast(x.dims, [0]).compared("EQ", columns)

@@ -62,12 +62,12 @@ def _all_gather(call: Call) -> Sequence[Value]:
         count = math.prod(dims) // max(math.prod(x.dims), 1)
         call.need(math.prod(x.dims) * count == math.prod(dims) and count > 0,
                   "its result is no multiple of its operand")  # fmt: skip
-        flat = x.shaped((1, *x.dims))
+        flat = x.reshaped((1, *x.dims))
         attributes = f"replica_groups={_groups(call, count)}, dimensions={{0}}"
         gathered_array = call.text.add(
             "all-gather", x.kind, (count, *x.dims), flat.name, attributes
         )
-        gathered.append(gathered_array.shaped(dims))
+        gathered.append(gathered_array.reshaped(dims))
     return gathered
 
 
@@ -82,13 +82,13 @@ def _reduce_scatter(call: Call) -> Sequence[Value]:
         count = -(-x.dims[0] // size)
         padded = x.padded([0], [count * size - x.dims[0]], [0]) if count * size > x.dims[0] else x
         if operation == LOCAL:
-            parts.append(own_part(padded, count, size).shaped(dims))
+            parts.append(own_part(padded, count, size).reshaped(dims))
             continue
         padded = padded * padded if operation == "SQUARE_ADD" else padded
         reducer = call.text.reducer(_OPCODES[operation], x.kind)
         attributes = f"replica_groups={_groups(call, count)}, dimensions={{0}}, to_apply={reducer}"
         part = call.text.add("reduce-scatter", x.kind, (size,), padded.name, attributes)
-        parts.append((part / count if operation == "MEAN" else part).shaped(dims))
+        parts.append((part / count if operation == "MEAN" else part).reshaped(dims))
     return parts
 
 
@@ -101,7 +101,7 @@ def _within(call: Call) -> Sequence[Value]:
     )
     if call.target.startswith("AllGather"):
         call.need(all(value.rank == 1 for value in operands), "it takes arrays of one dimension")
-        return [operands[0].joined(operands[1:], 0)] * count
+        return [operands[0].concatenated(operands[1:], 0)] * count
     call.alike(*operands)
     operation = _operation(call)
     scatters = call.target.startswith("ReduceScatter")
@@ -110,7 +110,7 @@ def _within(call: Call) -> Sequence[Value]:
     else:
         total = operands[0] * operands[0] if operation == "SQUARE_ADD" else operands[0]
         for x in operands[1:]:
-            total = total.combined(_OPCODES[operation], x * x if operation == "SQUARE_ADD" else x)
+            total = total.binary(_OPCODES[operation], x * x if operation == "SQUARE_ADD" else x)
         reduced = [total / count if operation == "MEAN" else total] * count
     if not scatters:
         return reduced
@@ -157,7 +157,7 @@ def _load(call: Call) -> Sequence[Value]:
 def _part(x: Value, count: int) -> Value:
     total = math.prod(x.dims)
     size = -(-total // count)
-    flat = x.shaped((total,))
+    flat = x.reshaped((total,))
     if size * count > total:
         flat = flat.padded([0], [size * count - total], [0])
     return own_part(flat, count, size)
@@ -183,7 +183,7 @@ def _gathered(call: Call, old: Value, part: Value, count: int) -> Value:
     )
     attributes = "replica_groups={}, dimensions={0}"
     padded = call.text.add("all-gather", part.kind, (count * size,), part.name, attributes)
-    return padded.sliced(0, 0, total).shaped(old.dims)
+    return padded.sliced(0, 0, total).reshaped(old.dims)
 
 
 @formula("CollectiveReorder", "UndoCollectiveReorder", "AssumeEqualAcrossReplicas")
@@ -201,7 +201,7 @@ def _load_slice(call: Call) -> Sequence[Value]:
         call.operands[:half], call.operands[half:], call.results, strict=True
     ):
         row = _row(call, buffer, offset)
-        rows.append(row.shaped(dims) if math.prod(row.dims) == math.prod(dims) else row)
+        rows.append(row.reshaped(dims) if math.prod(row.dims) == math.prod(dims) else row)
     return rows
 
 
@@ -209,7 +209,7 @@ def _row(call: Call, buffer: Value, offset: Value) -> Value:
     call.need(buffer.rank > 0, "its buffer has no rows")
     sizes = (1, *buffer.dims[1:])
     zero = call.text.number(offset.kind, 0)
-    starts = ", ".join([offset.shaped(()).name, *[zero.name] * (buffer.rank - 1)])
+    starts = ", ".join([offset.reshaped(()).name, *[zero.name] * (buffer.rank - 1)])
     attributes = f"dynamic_slice_sizes={{{','.join(map(str, sizes))}}}"
     return call.text.add(
         "dynamic-slice", buffer.kind, sizes, f"{buffer.name}, {starts}", attributes
@@ -226,8 +226,8 @@ def _store_slice(call: Call) -> Sequence[Value]:
         call.need(buffer.rank > 0 and math.prod(value.dims) == math.prod(buffer.dims[1:]),
                   "what it stores is no row of its buffer")  # fmt: skip
         zero = call.text.number(offset.kind, 0)
-        row = value.shaped((1, *buffer.dims[1:]))
-        starts = ", ".join([offset.shaped(()).name, *[zero.name] * (buffer.rank - 1)])
+        row = value.reshaped((1, *buffer.dims[1:]))
+        starts = ", ".join([offset.reshaped(()).name, *[zero.name] * (buffer.rank - 1)])
         operands = f"{buffer.name}, {row.name}, {starts}"
         buffers.append(call.text.add("dynamic-update-slice", buffer.kind, buffer.dims, operands))
     return buffers

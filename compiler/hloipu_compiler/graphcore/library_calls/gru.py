@@ -6,7 +6,7 @@ Gates in kernel and bias: reset, update, candidate (graphcore/poplibs: include/p
 from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
-from hloipu_compiler.formulas.loop import Loop, Step, at_step, with_step
+from hloipu_compiler.formulas.loop import Loop, Step, row_at, with_row_at
 from hloipu_compiler.formulas.text import Value
 from hloipu_compiler.graphcore.library_calls.layer_sizes import Sizes, activations, sizes_of
 
@@ -29,16 +29,16 @@ class _GruStep(Step):
         )
         units, inputs, batch = self.sizes.units, self.sizes.inputs, self.sizes.batch
         of_input, of_state = kernel.sliced(0, 0, inputs), kernel.sliced(0, inputs, inputs + units)
-        row = at_step(x, iteration).product(of_input)
+        row = row_at(x, iteration).product(of_input)
         state = h.product(of_state)
-        flat = bias.shaped((3, 2 if self.resets_after else 1, units))
+        flat = bias.reshaped((3, 2 if self.resets_after else 1, units))
 
         def part(value: Value, gate: int) -> Value:
             return value.sliced(1, gate * units, (gate + 1) * units)
 
         def offset(gate: int, which: int) -> Value:
             row_of_bias = flat.sliced(0, gate, gate + 1).sliced(1, which, which + 1)
-            return row_of_bias.shaped((units,)).spread((batch, units), [1])
+            return row_of_bias.reshaped((units,)).broadcast((batch, units), [1])
 
         def gate_of(gate: int) -> Value:
             total = part(row, gate) + part(state, gate) + offset(gate, 0)
@@ -51,16 +51,16 @@ class _GruStep(Step):
             inner = (reset * h).product(of_state.sliced(1, 2 * units, 3 * units))
         candidate = (part(row, 2) + offset(2, 0) + inner).unary(self.activation)
         if self.optional_count == 2:
-            score = at_step(besides[1], iteration).spread((batch, units), [0])
+            score = row_at(besides[1], iteration).broadcast((batch, units), [0])
             update = update * (1.0 - score)
         new_h = update * h + (1.0 - update) * candidate
         shown = new_h
         if besides:
-            goes_on = besides[0].compared("GT", iteration.spread(besides[0].dims, ()))
-            goes_on = goes_on.spread((batch, units), [0])
-            shown = goes_on.chosen(new_h, 0.0, new_h)
-            new_h = goes_on.chosen(new_h, h, h)
-        return [x, kernel, bias, *besides, new_h, with_step(outputs, shown, iteration)]
+            goes_on = besides[0].compared("GT", iteration.broadcast(besides[0].dims, ()))
+            goes_on = goes_on.broadcast((batch, units), [0])
+            shown = goes_on.select(new_h, 0.0, new_h)
+            new_h = goes_on.select(new_h, h, h)
+        return [x, kernel, bias, *besides, new_h, with_row_at(outputs, shown, iteration)]
 
 
 @formula("GRULayerFwd", "DynamicGRULayerFwd", "AUGRULayerFwd")

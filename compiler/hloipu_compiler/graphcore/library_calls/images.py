@@ -16,7 +16,7 @@ def _normalised(call: Call) -> Sequence[Value]:
               "it takes images, and an offset and a factor for each channel")  # fmt: skip
     last = x.rank - 1
     wide = x.converted("f32") * call.number("scale")
-    normalised = (wide - offsets.wide().spread(x.dims, [last])) * scales.wide().spread(
+    normalised = (wide - offsets.wide().broadcast(x.dims, [last])) * scales.wide().broadcast(
         x.dims, [last]
     )
     more = dims[-1] - x.dims[-1] if len(dims) == x.rank else 0
@@ -67,4 +67,4 @@ def _turned_weights(call: Call) -> Sequence[Value]:
     order = list(range(kernel.rank))
     i, o = labels.index("i"), labels.index("o")
     order[i], order[o] = o, i
-    return [turned.turned(order)]
+    return [turned.transposed(order)]

@@ -9,7 +9,7 @@ and the cell before.
 from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
-from hloipu_compiler.formulas.loop import Loop, Step, at_step, with_step
+from hloipu_compiler.formulas.loop import Loop, Step, row_at, with_row_at
 from hloipu_compiler.formulas.text import Value
 from hloipu_compiler.graphcore.library_calls.layer_sizes import Sizes, activations, sizes_of
 
@@ -27,8 +27,8 @@ class _LstmStep(Step):
         lengths = state.pop(0) if self.lengths else None
         h, c, outputs, saved = state
         units, batch = self.sizes.units, self.sizes.batch
-        row = at_step(x, iteration).joined([h], 1)
-        biases = bias.shaped((4 * units,)).spread((batch, 4 * units), [1])
+        row = row_at(x, iteration).concatenated([h], 1)
+        biases = bias.reshaped((4 * units,)).broadcast((batch, 4 * units), [1])
         summed = row.product(kernel) + biases
         parts = [summed.sliced(1, n * units, (n + 1) * units) for n in range(4)]
         forget, input_gate, output = (parts[n].unary(self.gate) for n in (0, 1, 3))
@@ -38,17 +38,26 @@ class _LstmStep(Step):
         hidden = output * squashed
         new_h, new_c, shown = hidden, cell, hidden
         if lengths is not None:
-            goes_on = lengths.compared("GT", iteration.spread(lengths.dims, ()))
-            goes_on = goes_on.spread((batch, units), [0])
-            new_h, new_c = goes_on.chosen(hidden, h, h), goes_on.chosen(cell, c, c)
-            shown = goes_on.chosen(hidden, 0.0, hidden)
+            goes_on = lengths.compared("GT", iteration.broadcast(lengths.dims, ()))
+            goes_on = goes_on.broadcast((batch, units), [0])
+            new_h, new_c = goes_on.select(hidden, h, h), goes_on.select(cell, c, c)
+            shown = goes_on.select(hidden, 0.0, hidden)
         rows = [forget, input_gate, candidate, output, squashed, c]
-        saved_rows = rows[0].shaped((1, batch, units)).joined(
-            [r.shaped((1, batch, units)) for r in rows[1:]], 0
+        saved_rows = rows[0].reshaped((1, batch, units)).concatenated(
+            [r.reshaped((1, batch, units)) for r in rows[1:]], 0
         )  # fmt: skip
-        saved = with_step(saved, saved_rows, iteration)
+        saved = with_row_at(saved, saved_rows, iteration)
         first = [lengths] if lengths is not None else []
-        return [x, kernel, bias, *first, new_h, new_c, with_step(outputs, shown, iteration), saved]
+        return [
+            x,
+            kernel,
+            bias,
+            *first,
+            new_h,
+            new_c,
+            with_row_at(outputs, shown, iteration),
+            saved,
+        ]
 
 
 @formula("LstmLayerFwd", "DynamicLstmLayerFwd")
@@ -82,25 +91,25 @@ class _LstmBack(Step):
         x, h0, kernel, outputs, saved, d_outputs, dh, dc, dx, dw, db = carried
         units, batch, steps = self.sizes.units, self.sizes.batch, self.sizes.steps
         at = (iteration.text.number("s32", steps - 1)) - iteration
-        before = (at - 1).combined("maximum", 0)
-        is_first = at.compared("EQ", 0.0).spread(h0.dims, ())
-        h = is_first.chosen(h0, at_step(outputs, before), h0)
-        rows = at_step(saved, at)
+        before = (at - 1).binary("maximum", 0)
+        is_first = at.compared("EQ", 0.0).broadcast(h0.dims, ())
+        h = is_first.select(h0, row_at(outputs, before), h0)
+        rows = row_at(saved, at)
         f, i, g, o, squashed, c = (
-            rows.sliced(0, n, n + 1).shaped((batch, units)) for n in range(6)
+            rows.sliced(0, n, n + 1).reshaped((batch, units)) for n in range(6)
         )
-        dh = dh + at_step(d_outputs, at)
+        dh = dh + row_at(d_outputs, at)
         dc = dc + dh * o * (1.0 - squashed * squashed)
         parts = [
             dc * c * f * (1.0 - f), dc * g * i * (1.0 - i), dc * i * (1.0 - g * g),
             dh * squashed * o * (1.0 - o),
         ]  # fmt: skip
-        gates = parts[0].joined(parts[1:], 1)
-        back = gates.product(kernel.turned((1, 0)))
-        row = at_step(x, at).joined([h], 1)
-        dw = dw + row.turned((1, 0)).product(gates)
-        db = db + gates.reduced("add", [0]).shaped((4, units))
-        dx = with_step(dx, back.sliced(1, 0, self.sizes.inputs), at)
+        gates = parts[0].concatenated(parts[1:], 1)
+        back = gates.product(kernel.transposed((1, 0)))
+        row = row_at(x, at).concatenated([h], 1)
+        dw = dw + row.transposed((1, 0)).product(gates)
+        db = db + gates.reduced("add", [0]).reshaped((4, units))
+        dx = with_row_at(dx, back.sliced(1, 0, self.sizes.inputs), at)
         dh = back.sliced(1, self.sizes.inputs, self.sizes.inputs + units)
         return [x, h0, kernel, outputs, saved, d_outputs, dh, dc * f, dx, dw, db]
 

@@ -15,16 +15,16 @@ _HARD_SLOPE = 0.2
 
 
 def _hard_sigmoid(x: Value) -> Value:
-    return (_HARD_SLOPE * x + 0.5).combined("maximum", 0.0).combined("minimum", 1.0)
+    return (_HARD_SLOPE * x + 0.5).binary("maximum", 0.0).binary("minimum", 1.0)
 
 
 def _hard_slope(out: Value) -> Value:
     inside = out.compared("GT", 0.0) & out.compared("LT", 1.0)
-    return inside.chosen(_HARD_SLOPE, 0.0, out)
+    return inside.select(_HARD_SLOPE, 0.0, out)
 
 
 _FORWARD: dict[str, Callable[[Value], Value]] = {
-    "Relu": lambda x: x.combined("maximum", 0.0),
+    "Relu": lambda x: x.binary("maximum", 0.0),
     "Sigmoid": lambda x: x.unary("logistic"),
     "HardSigmoid": _hard_sigmoid,
     "Gelu": activations.gelu_by_tanh,
@@ -35,7 +35,7 @@ _FORWARD: dict[str, Callable[[Value], Value]] = {
     "Erf": lambda x: x.unary("erf"),
 }
 _SLOPES: dict[str, Callable[[Value], Value]] = {
-    "ReluGrad": lambda out: out.compared("GT", 0.0).chosen(1.0, 0.0, out),
+    "ReluGrad": lambda out: out.compared("GT", 0.0).select(1.0, 0.0, out),
     "TanhGrad": lambda out: 1.0 - out * out,
     "SigmoidGrad": lambda out: out * (1.0 - out),
     "HardSigmoidGrad": _hard_slope,
@@ -58,7 +58,7 @@ def _gradient(call: Call) -> Sequence[Value]:
     call.alike(known, gradient)
     operand_gradient = gradient.wide() * _SLOPES[call.target](known.wide())
     if call.target == "ReluGrad":  # a gradient that is infinite stays out where nothing passed
-        operand_gradient = known.compared("GT", 0.0).chosen(gradient, 0.0, gradient)
+        operand_gradient = known.compared("GT", 0.0).select(gradient, 0.0, gradient)
     return [operand_gradient.converted(gradient.kind)]
 
 

@@ -30,25 +30,25 @@ class _Groups:
     def grouped_array(self, x: Value) -> Value:
         """Return an array in groups."""
         order = [0, self.feature, *(d for d in range(1, x.rank) if d != self.feature)]
-        flat = x.wide().turned(order)
+        flat = x.wide().transposed(order)
         if not self.strided:
-            return flat.shaped(self.dims)
+            return flat.reshaped(self.dims)
         parts = (self.samples, self.channels, self.groups, self.places)
-        return flat.shaped(parts).turned((0, 2, 1, 3))
+        return flat.reshaped(parts).transposed((0, 2, 1, 3))
 
     def ungrouped_array(self, x: Value, like: Value) -> Value:
         """Return an array in groups in its own shape and type."""
         order = [0, self.feature, *(d for d in range(1, like.rank) if d != self.feature)]
         if self.strided:
-            x = x.turned((0, 2, 1, 3))
-        x = x.shaped([like.dims[d] for d in order])
-        return x.turned([order.index(d) for d in range(like.rank)]).converted(like.kind)
+            x = x.transposed((0, 2, 1, 3))
+        x = x.reshaped([like.dims[d] for d in order])
+        return x.transposed([order.index(d) for d in range(like.rank)]).converted(like.kind)
 
     def of_groups(self, x: Value) -> Value:
         """Return a number for each sample and group, spread over them."""
         count = self.samples * self.groups
         self.call.need(x.dims == (count,), f"its statistics are to be {count} numbers")
-        return x.wide().shaped((self.samples, self.groups)).spread(self.dims, (0, 1))
+        return x.wide().reshaped((self.samples, self.groups)).broadcast(self.dims, (0, 1))
 
     def of_channels(self, x: Value) -> Value:
         """Return a number for each channel, spread over them."""
@@ -56,19 +56,19 @@ class _Groups:
         self.call.need(x.dims == (count,), f"its scale and offset are to be {count} numbers")
         x = x.wide()
         if self.strided:
-            x = x.shaped((self.channels, self.groups)).turned((1, 0))
-            return x.spread(self.dims, (1, 2))
-        return x.shaped((self.groups, self.channels)).spread(self.dims, (1, 2))
+            x = x.reshaped((self.channels, self.groups)).transposed((1, 0))
+            return x.broadcast(self.dims, (1, 2))
+        return x.reshaped((self.groups, self.channels)).broadcast(self.dims, (1, 2))
 
     def summed(self, x: Value, like: Value) -> Value:
         """Return a sum for each channel."""
         total = x.reduced("add", [0, 3])
-        total = total.turned((1, 0)) if self.strided else total
-        return total.shaped(like.dims).converted(like.kind)
+        total = total.transposed((1, 0)) if self.strided else total
+        return total.reshaped(like.dims).converted(like.kind)
 
     def mean(self, x: Value) -> Value:
         """Return the mean over each group of each sample, spread."""
-        return (self._sum(x) / (self.channels * self.places)).spread(self.dims, (0, 1))
+        return (self._sum(x) / (self.channels * self.places)).broadcast(self.dims, (0, 1))
 
     def _sum(self, x: Value) -> Value:
         return x.reduced("add", [2, 3])
@@ -82,7 +82,7 @@ class _Groups:
     def listed(self, x: Value, kind: str) -> Value:
         """Return a spread number of each group as a list."""
         one_of_each_group = x.sliced(2, 0, 1).sliced(3, 0, 1)
-        return one_of_each_group.shaped((self.samples * self.groups,)).converted(kind)
+        return one_of_each_group.reshaped((self.samples * self.groups,)).converted(kind)
 
 
 def _groups(call: Call, x: Value) -> _Groups:
@@ -161,7 +161,7 @@ def _batch_statistics(call: Call) -> Sequence[Value]:
         count *= x.dims[d]
     wide = x.wide()
     mean = wide.reduced("add", reduced_dims) / count
-    centred = wide - mean.spread(x.dims, [feature])
+    centred = wide - mean.broadcast(x.dims, [feature])
     variance = (centred * centred).reduced("add", reduced_dims) / count
     kinds = [kind for kind, _ in call.results] or ["f32"]
     return [mean.converted(kinds[0]), variance.converted(kinds[-1])]

@@ -134,7 +134,7 @@ def _gradient_of_largest(call: Call) -> Sequence[Value]:
         known = _laid(call, largest.wide(), x.dims, window, offset, math.nan)
         gradient_at_offset = _laid(call, gradient.wide(), x.dims, window, offset, 0)
         is_largest = known.compared("EQ", x.wide())
-        operand_gradient = operand_gradient + is_largest.chosen(
+        operand_gradient = operand_gradient + is_largest.select(
             gradient_at_offset, 0.0, gradient_at_offset
         )
     return [operand_gradient.converted(x.kind)]

@@ -27,7 +27,7 @@ def _uniform(call: Call, dims: Sequence[int]) -> Value:
         low, high = text.number("f32", 0), text.number("f32", 1)
         operands = f"{low.name}, {high.name}"
         return text.add("rng", "f32", dims, operands, "distribution=rng_uniform")
-    return fraction(random_bits(call, call.operands[0], count)).shaped(dims)
+    return fraction(random_bits(call, call.operands[0], count)).reshaped(dims)
 
 
 def _between(call: Call, low: float, high: float, dims: Sequence[int]) -> Value:
@@ -49,12 +49,12 @@ def _stateless_integer(call: Call) -> Sequence[Value]:
     ((kind, dims),) = call.results
     count = math.prod(dims)
     bits = random_bits(call, seed, count).converted("u64")
-    low, high = (v.shaped(()).converted("s64") for v in (low, high))
+    low, high = (v.reshaped(()).converted("s64") for v in (low, high))
     span = (high - low).converted("u64")
     # The high half of a product: every number as likely as the others, to 2^-32.
-    product = bits * span.spread((count,), ())
-    scaled = product.combined("shift-right-logical", call.text.full("u64", (count,), 32))
-    return [(scaled.converted("s64") + low).converted(kind).shaped(dims)]
+    product = bits * span.broadcast((count,), ())
+    scaled = product.binary("shift-right-logical", call.text.full("u64", (count,), 32))
+    return [(scaled.converted("s64") + low).converted(kind).reshaped(dims)]
 
 
 @formula("StatelessRandomNormal", "StatelessTruncatedNormal", "TruncatedNormal")
@@ -66,7 +66,7 @@ def _normal(call: Call) -> Sequence[Value]:
     symmetric = (_uniform(call, dims) + 2.0**-25) * 2.0 - 1.0
     numbers = _inverse_erf(symmetric * inside) * math.sqrt(2)
     if share < 1:
-        numbers = numbers.combined("maximum", -2.0).combined("minimum", 2.0)
+        numbers = numbers.binary("maximum", -2.0).binary("minimum", 2.0)
     return [numbers.converted(kind)]
 
 
@@ -80,10 +80,10 @@ def _inverse_erf(x: Value) -> Value:
     """Return the inverse error function, to f32 (Giles, "Approximating the erfinv function")."""
     w = -((1.0 - x * x).unary("log"))
     is_central = w.compared("LT", 5.0)
-    w = is_central.chosen(w - 2.5, w.unary("sqrt") - 3.0, w)
+    w = is_central.select(w - 2.5, w.unary("sqrt") - 3.0, w)
     polynomial = None
     for central, tail in zip(_CENTRAL, _TAIL, strict=True):
-        number = is_central.chosen(central, tail, w)
+        number = is_central.select(central, tail, w)
         polynomial = number if polynomial is None else number + polynomial * w
     return x if polynomial is None else x * polynomial
 
@@ -114,9 +114,9 @@ def _dropout(call: Call) -> Sequence[Value]:
               "its noise_shape does not go with its operand")  # fmt: skip
     stays = below(call, seed, dims, call.number("rate"))
     noise_dims = [d for d, size in enumerate(dims) if size == x.dims[d]]
-    stays = stays.shaped([dims[d] for d in noise_dims]).spread(x.dims, noise_dims)
+    stays = stays.reshaped([dims[d] for d in noise_dims]).broadcast(x.dims, noise_dims)
     scaled = (x.wide() * call.number("scale", 1)).converted(x.kind)
-    results = [stays.chosen(scaled, 0.0, x), seed]
+    results = [stays.select(scaled, 0.0, x), seed]
     if len(call.results) > 2:
         results.append(call.text.add("constant", "pred", (), "false"))
     return results

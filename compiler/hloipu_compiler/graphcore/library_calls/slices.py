@@ -25,7 +25,7 @@ def _multi_slice(call: Call) -> Sequence[Value]:
     )  # fmt: skip
     kind, wanted = call.results[0]
     same = math.prod(wanted) == math.prod(dims) and kind == table.kind
-    return [rows.shaped(wanted) if same else rows]
+    return [rows.reshaped(wanted) if same else rows]
 
 
 @formula("MultiUpdate", "MultiUpdateAdd", "StaticMultiUpdateAdd")
@@ -41,11 +41,11 @@ def _multi_update(call: Call) -> Sequence[Value]:
     call.need(
         math.prod(rows.dims) == math.prod(dims), "its rows are not as many and wide as they must be"
     )
-    rows = rows.shaped(dims).converted(table.kind)
+    rows = rows.reshaped(dims).converted(table.kind)
     if adds:
         factor = operands[1]
         call.need(math.prod(factor.dims) == 1, "its factor is no number")
-        rows = rows * factor.shaped(()).converted(table.kind)
+        rows = rows * factor.reshaped(()).converted(table.kind)
         combine = call.text.reducer("add", table.kind)
     else:
         combine = _second(call, table.kind)
@@ -69,7 +69,7 @@ def _second(call: Call, kind: str) -> str:
 
 
 def _column(indices: Value) -> Value:
-    return indices.shaped((math.prod(indices.dims), 1))
+    return indices.reshaped((math.prod(indices.dims), 1))
 
 
 def _constant_indices(call: Call) -> Value:
@@ -97,12 +97,12 @@ def _sequence_slice(call: Call) -> Sequence[Value]:
     places = call.text.iota("s32", (dims[0],), 0)
     for number in range(math.prod(counts.dims)):
         count, begin, end = (
-            v.sliced(0, number, number + 1).shaped(()).converted("s32")
+            v.sliced(0, number, number + 1).reshaped(()).converted("s32")
             for v in (counts, begins, ends)
         )
         inside = places.compared("GE", end) & places.compared("LT", end + count)
-        index = (places - end + begin).combined("maximum", 0)
-        index = index.combined("minimum", source.dims[0] - 1).shaped((dims[0], 1))
+        index = (places - end + begin).binary("maximum", 0)
+        index = index.binary("minimum", source.dims[0] - 1).reshaped((dims[0], 1))
         sizes = ",".join(map(str, (1, *source.dims[1:])))
         offsets = ",".join(str(1 + d) for d in range(rank - 1))
         rows = call.text.add(
@@ -110,7 +110,7 @@ def _sequence_slice(call: Call) -> Sequence[Value]:
             f"offset_dims={{{offsets}}}, collapsed_slice_dims={{0}}, start_index_map={{0}}, "
             f"index_vector_dim=1, slice_sizes={{{sizes}}}",
         )  # fmt: skip
-        table = inside.spread(dims, [0]).chosen(rows, table, table)
+        table = inside.broadcast(dims, [0]).select(rows, table, table)
     return [table]
 
 
@@ -125,14 +125,14 @@ def _histogram(call: Call) -> Sequence[Value]:
     x, levels = call.operands[-2:]
     kind, dims = call.results[0]
     call.need(levels.rank == 1 and dims == (levels.dims[0] + 1,), "it counts levels and one more")
-    x = x.shaped((math.prod(x.dims),))
+    x = x.reshaped((math.prod(x.dims),))
     if call.flag("absolute_of_input", default=False):
         x = x.unary("abs")
     grid = (levels.dims[0], x.dims[0])
-    above = x.spread(grid, [1]).compared("GE", levels.spread(grid, [0])).converted("f32")
+    above = x.broadcast(grid, [1]).compared("GE", levels.broadcast(grid, [0])).converted("f32")
     counts = above.reduced("add", [1])
     element_count = call.text.full("f32", (1,), x.dims[0])
     nothing = call.text.full("f32", (1,), 0)
-    histogram = element_count.joined([counts], 0) - counts.joined([nothing], 0)
+    histogram = element_count.concatenated([counts], 0) - counts.concatenated([nothing], 0)
     histogram = histogram.converted(kind)
     return [call.operands[0] + histogram if updates else histogram]
