@@ -52,10 +52,10 @@ def read_poplar_variables(environment: Mapping[str, str]) -> Iterator[Assignment
     Raises UsageError: E3017 for text that cannot be taken apart, E3011 and E3014 for values.
     """
     for word in _words(environment.get(_POPLAR_FLAGS, ""), _POPLAR_FLAGS):
-        name, mark, rest = _parted(word, _POPLAR_FLAGS)
+        name, mark, value_text = _parted(word, _POPLAR_FLAGS)
         from hloipu.options.poplar_keys import POPLAR_FLAGS
 
-        yield from _meaning(name, rest if mark else "true", POPLAR_FLAGS, _POPLAR_FLAGS)
+        yield from _meaning(name, value_text if mark else "true", POPLAR_FLAGS, _POPLAR_FLAGS)
     if text := environment.get(_ENGINE_OPTIONS, "").strip():
         from hloipu.options.poplar_keys import ENGINE
 

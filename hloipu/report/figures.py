@@ -48,15 +48,17 @@ class Figures:
 
     def liveness(self, ipu: int | None = None, axes: Axes | None = None) -> Axes:
         """Draw what is live on the fullest tile of an IPU (the fullest) at each step."""
-        here = self._of_ipu("liveness", ipu)
+        record = self._of_ipu("liveness", ipu)
         axes = axes or _axes()
-        points, sizes = np.array([*here["curve"], [here["points"], here["curve"][-1][1]]]).T
-        always, needed = here["always_live_bytes"], here["needed_bytes"]
+        points, sizes = np.array([*record["curve"], [record["points"], record["curve"][-1][1]]]).T
+        always, needed = record["always_live_bytes"], record["needed_bytes"]
         live = {"step": "post", "color": _BACKWARD, "label": "live"}
         axes.fill_between(points, 0, always, color=_FORWARD, label="always live")
         axes.fill_between(points, always, always + sizes, **live)
-        axes.plot([here["peak_point"]], [needed - here["gap_bytes"]], "v", color=_LIMIT)
-        axes.set(xlabel="step of the program (loops once)", ylabel=f"bytes on tile {here['tile']}")
+        axes.plot([record["peak_point"]], [needed - record["gap_bytes"]], "v", color=_LIMIT)
+        axes.set(
+            xlabel="step of the program (loops once)", ylabel=f"bytes on tile {record['tile']}"
+        )
         axes.legend(fontsize="small")
         return axes
 

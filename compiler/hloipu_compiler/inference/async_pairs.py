@@ -142,18 +142,18 @@ def _check_wrapped(shape: TupleShape, program: ProgramShape) -> None:
             )
 
 
-def is_prefix(part: Shape, whole: Shape) -> bool:
+def is_prefix(part: Shape, full_shape: Shape) -> bool:
     """Whether a shape is equal to another or a tuple of prefixes of its first elements."""
-    if compatible(part, whole):
+    if compatible(part, full_shape):
         return True
     if not isinstance(part, TupleShape):
         return False
     if not part.elements:
         return True
     return (
-        isinstance(whole, TupleShape)
-        and len(part.elements) <= len(whole.elements)
-        and all(map(is_prefix, part.elements, whole.elements))
+        isinstance(full_shape, TupleShape)
+        and len(part.elements) <= len(full_shape.elements)
+        and all(map(is_prefix, part.elements, full_shape.elements))
     )
 
 

@@ -156,12 +156,16 @@ class MemoryPlan:
             most = most if needed <= available else 0
             end = max(available, needed)
             sizes = ipu.requests.sizes.tolist()
-            found = [end - size - offset for size, offset in zip(sizes, offsets, strict=True)]
-            for number, address in zip(ipu.variables, found, strict=False):
+            ipu_addresses = [
+                end - size - offset for size, offset in zip(sizes, offsets, strict=True)
+            ]
+            for number, address in zip(ipu.variables, ipu_addresses, strict=False):
                 addresses[number] = address
             messages = tuple(
                 message._replace(address=address)
-                for message, address in zip(ipu.messages, found[len(ipu.variables) :], strict=True)
+                for message, address in zip(
+                    ipu.messages, ipu_addresses[len(ipu.variables) :], strict=True
+                )
             )
             ipus.append(replace(ipu, extent=extent, messages=messages))
         return replace(self, addresses=tuple(addresses), ipus=tuple(ipus))

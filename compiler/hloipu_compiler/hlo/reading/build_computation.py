@@ -109,14 +109,14 @@ class ComputationBuilder:
         """Resolve `shape name, …` and compare each shape with the operand's own."""
         positions = []
         end = 0
-        read, memo = self.module.reader.shapes.read, self.module.reader.shapes.memo
+        read_shape, memo = self.module.reader.shapes.read, self.module.reader.shapes.memo
         for match in iter(_shaped.scanner(inside).match, None):  # type: ignore[attr-defined]
             text, name = match.groups()
             position = self.at.get(name, FAILED)
             if position == FAILED:
                 break
             try:
-                shape = memo.get(text) or read(text)
+                shape = memo.get(text) or read_shape(text)
             except TextFault:
                 break
             actual = self.instructions[position].shape

@@ -276,8 +276,10 @@ class SyntaxActions:
     def computations_attribute(self, children: list[Any]) -> SyntaxAttribute:
         """Gather a key and its callees."""
         key, *callees, closing = children
-        kept = tuple(c for c in callees if c is not None)
-        return SyntaxAttribute(key.text[:-1], key.start, Stretch(key.end, closing.end), kept)
+        named_callees = tuple(c for c in callees if c is not None)
+        return SyntaxAttribute(
+            key.text[:-1], key.start, Stretch(key.end, closing.end), named_callees
+        )
 
     def callee(self, children: list[Any]) -> SyntaxCallee:
         """Keep a computation's name."""

@@ -86,11 +86,11 @@ def _into_region(site: Site) -> Action:
 @register_lowering(SHARDY_OUT, GSPMD_OUT)
 def _out_of_region(site: Site) -> Action:
     """Meet the owners of the other blocks, and put the whole value together."""
-    parts, wholes = _operand_leaves(site), array_leaves(site.instruction.shape)
+    block_shapes, full_shapes = _operand_leaves(site), array_leaves(site.instruction.shape)
     joins = [
-        _joining(site, number, whole, blocks)
-        for number, (whole, blocks) in enumerate(
-            zip(wholes, _blocks(site, wholes, parts), strict=True)
+        _joining(site, number, full_shape, blocks)
+        for number, (full_shape, blocks) in enumerate(
+            zip(full_shapes, _blocks(site, full_shapes, block_shapes), strict=True)
         )
     ]
     return lambda x: [leaf for i, join in enumerate(joins) for leaf in join([x[i]])]
