@@ -184,11 +184,7 @@ class MemoryPlan:
 
 
 def plan_memory(
-    program: Program,
-    machine: Machine,
-    *,
-    code_memory: bool = True,
-    known: Forms | None = None,
+    program: Program, machine: Machine, *, code_memory: bool = True, known: Forms | None = None
 ) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
@@ -200,11 +196,7 @@ def plan_memory(
 
 
 def least_memory(
-    program: Program,
-    machine: Machine,
-    *,
-    code_memory: bool = True,
-    known: Forms | None = None,
+    program: Program, machine: Machine, *, code_memory: bool = True, known: Forms | None = None
 ) -> MemoryPlan:
     """Return the same without addresses: what does not fit so does not fit with any.
 
