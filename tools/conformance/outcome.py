@@ -11,6 +11,7 @@ from hloipu_compiler.interpret.evaluator import Evaluator
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.interpret.planning.site import Effects, array_leaves
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.vendor.expanding import expanded
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import HloipuError, LimitError, UnsupportedError
@@ -50,7 +51,7 @@ def judged(case: Case, oracle: Oracle, table: Sequence[Deviation]) -> Outcome:
     try:
         module = parse(case.text)
         verify(module)
-        ours = our_results(case, module)
+        ours = our_results(case, expanded(module))
     except HloipuError as error:
         if refusal or isinstance(error, LimitError):
             return _outcome(case, UNCARRIED, f"both refuse: {error.message}; {refusal}")

@@ -271,12 +271,6 @@ def ragged_all_to_all(t: str, m: int = 4, n: int = 3, count: int = 1) -> Instruc
     return instruction(f"{a} ragged-all-to-all({operands}), replica_groups={{{{0}}}}")
 
 
-def top_k_call(t: str, m: int = 2, n: int = 7, k: int = 3) -> Instruction:
-    """Return JAX's custom call for the largest of each row."""
-    text = f"({t}[{m},{k}], s32[{m},{k}]) custom-call({t}[{m},{n}])"
-    return instruction(f'{text}, custom_call_target="TopK"')
-
-
 def _library(text: str, routine: str, config: str = "", *, random: bool = False) -> Instruction:
     target = f'custom_call_target="lapack_{routine}_ffi", api_version=API_VERSION_TYPED_FFI'
     tail = f", backend_config={{{config}}}" if config else ""
@@ -329,7 +323,7 @@ def moving_forms() -> Iterator[Form]:
     for scatter in (scatter_rows, scatter_windows, scatter_points):
         yield from over(scatter, combiner=COMBINERS)
     yield from over(call, opcode=("call", "fusion"))
-    yield from (loop, conditional, ragged_all_to_all, top_k_call)
+    yield from (loop, conditional, ragged_all_to_all)
     yield from over(collective, opcode=tuple(COLLECTIVES))
 
 

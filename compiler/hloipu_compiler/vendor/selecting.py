@@ -57,8 +57,8 @@ def _mhlo_top_k(call: Call) -> Sequence[Value]:
     return largest_of(call, x, k, is_largest=attributes.flag("largest", default=True))
 
 
-@formula("__gpu$TopK")
-def _gpu_top_k(call: Call) -> Sequence[Value]:
+@formula("TopK", "__gpu$TopK")
+def _top_k(call: Call) -> Sequence[Value]:
     (x,) = call.takes(1)
     call.need(bool(call.results) and bool(call.results[0][1]), "it gives values and indices")
     return [*largest_of(call, x, call.results[0][1][-1]), *call.workspaces(2)]

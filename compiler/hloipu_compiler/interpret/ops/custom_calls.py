@@ -11,7 +11,6 @@ from functools import cached_property
 import numpy as np
 
 from hloipu_compiler.interpret.ops.library_forms import (
-    TOP_K,
     require_library_form,
     typed_attributes,
 )
@@ -25,7 +24,6 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.linear_algebra.lapack_forms import batch_rank, call_lapack
-from hloipu_runtime.kernels.topk import topk
 
 
 @dataclass(frozen=True)
@@ -119,13 +117,6 @@ def _opaque(call: Call) -> Sequence[Array]:
 @register(*IDENTITY_TARGETS)
 def _identity(call: Call) -> Sequence[Array]:
     return call.operands[: leaf_count(call.instruction.shape)]
-
-
-@register_lowering(TOP_K)
-def _topk(site: Site) -> Action:
-    require_library_form(site.instruction, site.operand_shapes)
-    k = site.sizes()[-1]
-    return lambda x: topk(x[0], k)
 
 
 @register_lowering(*LAPACK_TARGETS)

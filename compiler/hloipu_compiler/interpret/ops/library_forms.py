@@ -5,12 +5,9 @@ from collections.abc import Sequence
 
 from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.graph import Instruction
-from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_compiler.ir.shapes import Shape
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.linear_algebra.lapack_forms import require_lapack_form
-
-TOP_K = "TopK"
-"""JAX's call for the largest elements of rows, and their places."""
 
 
 def require_library_form(instruction: Instruction, operands: Sequence[Shape]) -> None:
@@ -21,9 +18,6 @@ def require_library_form(instruction: Instruction, operands: Sequence[Shape]) ->
     operand_leaves = [leaf for shape in operands for leaf in array_leaves(shape)]
     results = array_leaves(instruction.shape)
     target = instruction.attributes.text("custom_call_target")
-    if target == TOP_K:
-        _require_top_k(instruction, operand_leaves, results)
-        return
     try:
         require_lapack_form(
             target,
@@ -34,36 +28,6 @@ def require_library_form(instruction: Instruction, operands: Sequence[Shape]) ->
     except UnsupportedError as error:
         message = f"custom call {instruction.name!r}: {error.message}"
         raise UnsupportedError(error.code, message, hint=error.hint) from error
-
-
-def _require_top_k(
-    instruction: Instruction, operands: Sequence[ArrayShape], results: Sequence[ArrayShape]
-) -> None:
-    source = operands[0] if len(operands) == 1 else None
-    if source is not None and source.dimensions and not source.element_type.is_complex:
-        element_type, rows, length = source.element_type, source.dimensions[:-1], source.dimensions
-        fits = [
-            shape.dimensions[:-1] == rows
-            and len(shape.dimensions) == len(length)
-            and shape.dimensions[-1] <= length[-1]
-            for shape in results
-        ]
-        kinds = [shape.element_type.name for shape in results]
-        same = len({shape.dimensions for shape in results}) == 1
-        if fits == [True, True] and same and kinds == [element_type.name, "s32"]:
-            return
-    raise UnsupportedError(
-        "E0464",
-        f"custom call {instruction.name!r}: {TOP_K} of "
-        f"{', '.join(map(_plain, operands)) or 'nothing'} "
-        f"cannot give ({', '.join(map(_plain, results))})",
-        hint="it takes one array of real numbers and gives at most as many of each row, with "
-        "their places in s32",
-    )
-
-
-def _plain(shape: ArrayShape) -> str:
-    return str(shape.without_layout())
 
 
 _ENTRY = re.compile(

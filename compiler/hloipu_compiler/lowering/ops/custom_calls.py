@@ -1,4 +1,4 @@
-"""Lowering of custom calls: annotations, LAPACK routines, top-k."""
+"""Lowering of custom calls: annotations, LAPACK routines."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,6 @@ from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_backend_config
 from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.interpret.ops.library_forms import (
-    TOP_K,
     require_library_form,
     typed_attributes,
 )
@@ -23,7 +22,6 @@ from hloipu_compiler.lowering.ops.blocked_algebra import (
     is_worth_cutting,
     triangle_of,
 )
-from hloipu_compiler.lowering.ops.top_k import top_k
 from hloipu_runtime.codelets.dense.custom import LapackCall
 from hloipu_runtime.codelets.dense.linear_algebra import TriangularSolve
 from hloipu_runtime.codelets.ops.generate import OpaqueWork
@@ -40,15 +38,10 @@ def _custom_call(context: LoweringContext) -> Sequence[Value]:
         operands = [context.tile_tensor(n) for n in range(len(context.operands))]
         work = OpaqueWork(int(read_backend_config(context.instruction.backend_config)))
         return context.builder.compute(work, operands, context.results)
-    if target == TOP_K or target in LAPACK_TARGETS:
+    if target in LAPACK_TARGETS:
         instructions = context.computation.instructions
         shapes = [instructions[n].shape for n in context.instruction.operands]
         require_library_form(context.instruction, shapes)
-    if target == TOP_K:
-        return top_k(
-            context.builder, context.tile_tensor(0), context.results[0][1][-1], largest=True
-        )
-    if target in LAPACK_TARGETS:
         operands = [context.tile_tensor(n) for n in range(len(context.operands))]
         call = LapackCall(target, _attributes(context))
         if call.routine in _CUT and is_worth_cutting(context.builder, operands[0]):

@@ -15,7 +15,7 @@ from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRan
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.spmd.reshard_steps import Paths, State
+from hloipu_compiler.partition.spmd.reshard_steps import Paths, Piece, State
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.rewriting import Draft
@@ -393,43 +393,73 @@ class Blocks:
     ) -> tuple[Any, int]:
         """Return rows that have those from `low` to `high`, and where they begin.
 
-        Blocks are counted from each block's own on, or, where that makes fewer steps, from the one
-        as far from the other end: of a reversal that is the only one.
+        Blocks are counted from each block's own on, or from the one as far from the other end (of a
+        reversal that is the only one), or from the first that is read: which sends least.
         """
         block, count, d = along.block, along.count, along.d
         real, every = low < high, np.arange(count)
 
-        def steps(own: Any) -> tuple[int, int]:
-            first = (low // block - own)[real].min()
-            return int(first), int(((high - 1) // block - own)[real].max())
+        def pieces_from(own: Any) -> list[Piece]:
+            first = int((low // block - own)[real].min())
+            last = int(((high - 1) // block - own)[real].max())
+            pieces = []
+            for step in range(first, last + 1):
+                base = (own + step) * block
+                begin, end = np.clip(low - base, 0, block), np.clip(high - base, 0, block)
+                needed = real & (begin < end)
+                begins = 0 if step > first else int(begin[needed].min())
+                length = (block if step < last else int(end[needed].max())) - begins
+                starts = np.full(count, begins)
+                if first == last and (longest := int((end - begin)[needed].max())) < length:
+                    length, starts = longest, np.minimum(begin, block - longest)
+                pieces.append(Piece(starts[needed], length, (own + step)[needed], every[needed]))
+            return pieces
 
-        own = min((every, every[::-1]), key=lambda own: steps(own)[1] - steps(own)[0])
-        first, last = steps(own)
-        pieces: list[tuple[int, int, Any, Any]] = []
-        for step in range(first, last + 1):
-            base = (own + step) * block
-            begin, end = np.clip(low - base, 0, block), np.clip(high - base, 0, block)
-            needed = real & (begin < end)
-            begins = 0 if step > first else int(begin[needed].min())
-            ends = block if step < last else int(end[needed].max())
-            pieces.append((begins, ends, (own + step)[needed], every[needed]))
-        received = sum(
-            end - begin for begin, end, sources, targets in pieces if (sources != targets).any()
-        )
-        if received >= (count - 1) * block or last - first > max(2, count // 2):
+        def sent(pieces: list[Piece]) -> tuple[int, int]:
+            permutes = [piece.permutes for piece in pieces]
+            return sum(p.length * n for p, n in zip(pieces, permutes, strict=True)), sum(permutes)
+
+        ways = [(pieces_from(own), own) for own in (every, every[::-1])]
+        ways.append((pieces_from(np.where(real, low // block, every)), low // block))
+        pieces, own = min(ways, key=lambda way: sent(way[0]))
+        rows, permutes = sent(pieces)
+        if rows >= (count - 1) * block or permutes > max(2, count // 2) + 1:
             return np.zeros(count, np.int64), self.reshards.gathered(like, at, d, along.parts)
-        where = (own + first) * block + pieces[0][0]
-        fetched = [
-            self.from_blocks(like, self.cut(like, at, d, begin, end - begin), along, sources, to)
-            for begin, end, sources, to in pieces
-        ]
+        first = pieces[0]
+        step = int((first.sources - own[first.targets])[0])
+        where = (own + step) * block + int(first.starts[0])
+        where[first.targets] = first.sources * block + first.starts
+        fetched = [self._piece(like, at, along, piece) for piece in pieces]
         if len(fetched) == 1:
             return where, fetched[0]
         shape = self.shape(at)
         sizes = list(shape.dimensions)
-        sizes[d] = sum(end - begin for begin, end, *_ in pieces)
+        sizes[d] = sum(piece.length for piece in pieces)
         joined = self.add(like, "concatenate", shape.element_type, sizes, fetched, dimensions=(d,))
         return where, joined
+
+    def _piece(self, like: Instruction, at: int, along: Along, piece: Piece) -> int:
+        """Return the rows of a piece where they are read; anything on other blocks."""
+        fetched = None
+        for chosen in piece.rounds:
+            starts = np.full(along.count, piece.starts[0] if len(piece.starts) else 0)
+            starts[piece.sources[chosen]] = piece.starts[chosen]
+            if (starts == starts[0]).all():
+                cut = self.cut(like, at, along.d, int(starts[0]), piece.length)
+            else:
+                start = self.by_block(like, along.parts, starts)
+                cut = self.cut_at(like, at, along.d, start, piece.length)
+            sources, targets = piece.sources[chosen], piece.targets[chosen]
+            rows = self.from_blocks(like, cut, along, sources, targets)
+            if fetched is None:
+                fetched = rows
+                continue
+            is_target = np.isin(np.arange(along.count), targets)
+            here = self.by_block(like, along.parts, is_target, PRED)
+            sizes = self.shape(rows).dimensions
+            fetched = self.apply(like, "select", self.spread(like, here, sizes), rows, fetched)
+        assert fetched is not None
+        return fetched
 
     def from_blocks(
         self, like: Instruction, at: int, along: Along, sources: Any, targets: Any

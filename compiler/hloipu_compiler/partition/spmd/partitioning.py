@@ -44,6 +44,7 @@ from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.loops.scans_as_loops import scans_as_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
 from hloipu_compiler.plan.entry_arrays import aliased
+from hloipu_compiler.vendor.expanding import expanded
 from hloipu_compiler.verify.sharding_forms import leaf_shardings
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
@@ -196,11 +197,12 @@ def _notes(module: Module, stated: Stated) -> Iterator[str]:
 def ready_to_divide(module: Module) -> Module:
     """Return a verified module as its values are divided.
 
-    Bitcasts, which go by layouts of whole arrays, are expanded; callers of one computation need
-    not divide their values alike; indices that only count are no reason to fetch other rows;
-    scans are written as loops, of which each op divides what it can.
+    Library calls are written as ops, which have parts. Bitcasts, which go by layouts of whole
+    arrays, are expanded; callers of one computation need not divide their values alike; indices
+    that only count are no reason to fetch other rows; scans are written as loops, of which each op
+    divides what it can.
     """
-    module = scans_as_loops(_with_stated_ends(made_synchronous(module)))
+    module = scans_as_loops(_with_stated_ends(made_synchronous(expanded(module))))
     return with_batch_indices(inlined(module))
 
 

@@ -15,11 +15,14 @@ tried: those whose dimensions begin as they are to end. Sources: openxla/shardy
 "Collective communication: theory, practice, and experience" (2007), table I (bytes).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from heapq import heappop, heappush
 from math import gcd, lcm, prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.spmd.axes import DeviceAxes, bits
@@ -65,6 +68,36 @@ class Step(NamedTuple):
     """The dimension that takes parts in exchange; -1 where none does."""
     parts: Axes
     after: State
+
+
+class Piece(NamedTuple):
+    """Rows that some blocks read, each of one other block; arrays have an element for each."""
+
+    starts: Any
+    """In the blocks that have them."""
+    length: int
+    sources: Any
+    targets: Any
+
+    @property
+    def rounds(self) -> list[Any]:
+        """Which of them one permute each brings, or none: a block sends to one other at a time."""
+        stays, every = self.sources == self.targets, np.arange(len(self.sources))
+        if len(np.unique(self.sources)) == len(every):
+            return [every]
+        counts: Counter[int] = Counter()
+        rounds: list[list[int]] = [np.flatnonzero(stays).tolist()]
+        for i in np.flatnonzero(~stays).tolist():
+            source = int(self.sources[i])
+            counts[source] += 1
+            rounds += [[]] * (counts[source] == len(rounds))
+            rounds[counts[source]] = [*rounds[counts[source]], i]
+        return [np.array(each) for each in rounds if each]
+
+    @property
+    def permutes(self) -> int:
+        """How many permutes bring them."""
+        return sum(bool((self.sources[i] != self.targets[i]).any()) for i in self.rounds)
 
 
 class Steps(NamedTuple):

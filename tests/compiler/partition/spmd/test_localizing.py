@@ -140,6 +140,10 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         f"  ROOT s = f32[17,8] concatenate(q, p), dimensions={{0}}, sharding={ROWS}",
         {"collective-permute": 2},
     ),
+    "rows of one block for two": (
+        f"{X}{ROWS}\n  ROOT s = f32[2,8] slice(p), slice={{[4:6], [0:8]}}, sharding={ROWS}",
+        {"collective-permute": 1},
+    ),
     "a reversal": (f"{X}{ROWS}\n  {REVERSAL}{ROWS}", {"collective-permute": 1}),
     "a reversal of rows that do not divide": (
         f"{X}{EIGHT}\n  {REVERSAL}{EIGHT}",
