@@ -47,24 +47,10 @@ class IpuMemory:
     requests: Requests
     """Of variables and then messages."""
     live: Live
+    """Of these, in bytes rounded up to the grain."""
     extent: Numbers
     """Bytes from the lowest variable to where variables end; without addresses, as few as are live
     at once."""
-
-    @property
-    def always_bytes(self) -> Numbers:
-        """Variables that are always live, rounded up to the grain."""
-        return self.live.always_bytes
-
-    @property
-    def live_bytes(self) -> Numbers:
-        """Most bytes of variables at one point, always live ones included."""
-        return self.live.most_bytes
-
-    @property
-    def peak_point(self) -> Numbers:
-        """The first point at which it is so many."""
-        return self.live.peak_point
 
     @property
     def needed_bytes(self) -> Numbers:
@@ -74,7 +60,7 @@ class IpuMemory:
     @property
     def gap_bytes(self) -> Numbers:
         """Bytes that placement wastes: what variables take beyond what is live at once."""
-        return self.extent - self.live_bytes
+        return self.extent - self.live.most_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +123,7 @@ class MemoryPlan:
         Then neither another order or merging of steps nor smaller code makes the program fit.
         """
         available = self.available_bytes
-        return any(int(ipu.always_bytes.max()) > available for ipu in self.ipus) or any(
+        return any(int(ipu.live.always_bytes.max()) > available for ipu in self.ipus) or any(
             variable.bytes_per_tile > available
             for variable, ranges in zip(self.program.variables, self.liveness.ranges, strict=True)
             if ranges

@@ -50,10 +50,12 @@ def test_plan_is_tight(seed: int) -> None:
     plan = plan_memory(program, TINY)
     for (ipu, tile), size in most_live(program, TINY, Random(seed)).items():
         memory = plan.ipus[ipu]
-        assert memory.live_bytes[memory.classes.of_tile[tile]] >= size
+        assert memory.live.most_bytes[memory.classes.of_tile[tile]] >= size
     for memory in plan.ipus:
         assert (memory.gap_bytes >= 0).all()
-        assert int(memory.needed_bytes.max()) <= 1.1 * int((memory.floor + memory.live_bytes).max())
+        assert int(memory.needed_bytes.max()) <= 1.1 * int(
+            (memory.floor + memory.live.most_bytes).max()
+        )
 
 
 @pytest.mark.parametrize("seed", range(40))
