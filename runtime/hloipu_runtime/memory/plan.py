@@ -165,20 +165,14 @@ class MemoryPlan:
         return all(int(ipu.code_bytes.max()) <= executable for ipu in self.ipus)
 
 
-def plan_memory(
-    program: Program,
-    machine: Machine,
-    *,
-    code_memory: bool = True,
-    known: Forms | None = None,
-) -> MemoryPlan:
+def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
     Without `code_memory`, code of vertices, control and exchanges is taken to need none, and
-    exchanges take their fastest forms. `known`: forms of a program with the same steps otherwise
-    merged. Raises LimitError E5021 or E5022 for a program nested too deep or too long.
+    exchanges take their fastest forms. Raises LimitError E5021 or E5022 for a program nested too
+    deep or too long.
     """
-    return least_memory(program, machine, code_memory=code_memory, known=known).placed()
+    return least_memory(program, machine, code_memory=code_memory).placed()
 
 
 def least_memory(
@@ -188,9 +182,9 @@ def least_memory(
     code_memory: bool = True,
     known: Forms | None = None,
 ) -> MemoryPlan:
-    """Return the same without addresses: what does not fit so does not fit with any.
+    """Return the same without addresses, in half the time: what lacks so does with any.
 
-    It takes half the time.
+    `known`: forms of a program with the same steps otherwise merged.
     """
     forms = Forms(program, machine, code_memory=code_memory, known=known)
     return _without_addresses(program, machine, liveness_of(program), forms, code_memory)
