@@ -93,9 +93,9 @@ def _flattened(current: Compilation) -> Compilation:
         front = before_cut(request.pipeline)
         cut = request.pipelining
         # Replicas alone change nothing of what is fed and what is loaded once.
-        given = current.given
-        wrapped = required_wrapping(given, looped(request.wrapping), feeds_rest=cut.asks)
-        request = replace(request, pipelining=with_roles(given, request.wrapping, cut))
+        users = current.given
+        wrapped = required_wrapping(users, looped(request.wrapping), feeds_rest=cut.asks)
+        request = replace(request, pipelining=with_roles(users, request.wrapping, cut))
     flat, plan = _flat(module, current.plan, front, is_placed=request.shards.is_placed)
     return replace(current, request=request, module=flat, plan=plan, wrapping=wrapped)
 
@@ -108,12 +108,12 @@ def _flat(
     def passed() -> tuple[Module, Plan]:
         from hloipu_compiler.plan.flat_arrays import with_flat_parameters, with_flat_results
 
-        given = module
+        marked = module
         if is_placed:
             from hloipu_compiler.partition.placement.handing_down import handed_down
 
-            given = handed_down(module, plan.partitions)
-        flat, known = _passed(with_flat_parameters(given), plan, front)
+            marked = handed_down(module, plan.partitions)
+        flat, known = _passed(with_flat_parameters(marked), plan, front)
         return with_flat_results(flat), known
 
     if front != "front":  # which may have passes of a user's plugin
@@ -345,8 +345,8 @@ BEFORE_BLOCKS_MEMO: "Memo[tuple[Module, Plan]]" = Memo(1)
 
 
 def _in_turn(passes: Iterable[Pass], module: Module, plan: Plan) -> tuple[Module, Plan]:
-    for each in passes:
-        module, plan = each.run(module, plan)
+    for rewrite in passes:
+        module, plan = rewrite.run(module, plan)
     return module, plan
 
 
@@ -372,7 +372,7 @@ def _with_sums(current: Compilation) -> Plan:
 def _lowered(current: Compilation) -> Compilation:
     request, cut = current.request, current.pipelining
     plans: list[Record] | None = [] if request.keeps_plans else None
-    given = current.module, current.plan, request.machine
+    planned = current.module, current.plan, request.machine
     if cut is not None:
         from hloipu_compiler.lowering.core.offloading import offloads
 
@@ -380,13 +380,13 @@ def _lowered(current: Compilation) -> Compilation:
         wrapped = current.wrapped
         from hloipu_compiler.lowering.pipelines.pipelined_step import lower_pipelined
 
-        program = lower_pipelined(*given, wrapped, cut, request.tuning, plans, offload=offload)
+        program = lower_pipelined(*planned, wrapped, cut, request.tuning, plans, offload=offload)
     elif current.wrapping is not None:
         from hloipu_compiler.lowering.pipelines.device_loop import lower_wrapped
 
-        program = lower_wrapped(*given, current.wrapping, request.tuning, plans)
+        program = lower_wrapped(*planned, current.wrapping, request.tuning, plans)
     else:
-        program = lower(*given, request.tuning, plans)
+        program = lower(*planned, request.tuning, plans)
     return replace(current, lowered=program, plans=tuple(plans or ()))
 
 
@@ -416,9 +416,9 @@ def _keys(current: Compilation, program: Program) -> ReplicaKeys:
     module = current.keyed or current.module
     known = None if current.combines else cut  # what replicas combine
     asked, wrapping = current.request.wrapping.replica_keys, current.wrapping
-    given = (Same(module), Same(wrapping), Same(known), Same(current.given))
+    modules = (Same(module), Same(wrapping), Same(known), Same(current.given))
     return KEYS_MEMO.of(
-        (*given, replicas, asked, program.stacks),
+        (*modules, replicas, asked, program.stacks),
         lambda: replica_keys(module, wrapping, known, replicas, names, asked, program.stacks),
     )
 

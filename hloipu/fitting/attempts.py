@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field, replace
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _USUAL = Options()
 
 _MOST_PERCENT = 101
-"""Of its cycles, for which a program that fits is not looked at further. Assumed."""
+"""Of its cycles, for which nothing faster than a program that fits is looked for. Assumed."""
 
 _KEPT = 2
 """Cuts and modules: those with equal blocks as functions and those without."""
@@ -80,29 +81,29 @@ class Attempts:
         """The fastest program that fits with smaller code of exchanges, ..."""
         self._with_all_code: CompiledProgram | None = None
         """... and the draft that it was."""
-        self.is_enough: bool = False
-        """Whether its cycles are at most `_MOST_PERCENT` of those with the fastest exchanges, or no
-        more than those of the draft that lacks memory: what takes less memory takes more."""
 
-    def look_at(self, program: CompiledProgram) -> None:
-        """Take note of a program if it fits with smaller code of exchanges, faster than others."""
+    def looked_at(self, program: CompiledProgram) -> CompiledProgram:
+        """Return a program, or it with smaller code of exchanges if it fits so and is fast enough.
+
+        That is if it takes at most `_MOST_PERCENT` of the cycles with the fastest exchanges, or no
+        more than the draft that lacks memory: what takes less memory takes more cycles.
+        """
         with self.phase("memory"):
             if program.fits:
-                return
+                return program
             fastest = program.memory_plan.forms.fastest()
             costs = step_charges(program.program, program.machine, fastest)
             spent = estimate(program.program, program.machine, program.assume_trips, costs).spent
             least_cycles = spent.total.cycles
-            if self._smaller is not None and least_cycles >= _cycles(self._smaller):
-                return
+            known_cycles = _cycles(self._smaller) if self._smaller is not None else inf
+            if least_cycles >= known_cycles:
+                return program
             smaller = program.with_chosen_forms()
-            if not smaller.fits:
-                return
-            cycles = _cycles(smaller)
-            if self._smaller is None or cycles < _cycles(self._smaller):
-                self._smaller, self._with_all_code = smaller, program
-                is_near = 100 * cycles <= _MOST_PERCENT * least_cycles
-                self.is_enough = is_near or cycles <= _cycles(program)
+            if not smaller.fits or (cycles := _cycles(smaller)) >= known_cycles:
+                return program
+            self._smaller, self._with_all_code = smaller, program
+            is_near = 100 * cycles <= _MOST_PERCENT * least_cycles
+            return smaller if is_near or cycles <= _cycles(program) else program
 
     def fastest(self, program: CompiledProgram) -> CompiledProgram:
         """Return a program, or one that fits with smaller code if that fits alone or is faster."""
@@ -180,8 +181,7 @@ class Attempts:
             compilation = continued(lowered, clock=self.phase)
         program = self.program_of(compilation, options)
         self.draft(program, options, lowered, compilation)
-        self.look_at(program)
-        return program
+        return self.looked_at(program)
 
 
 def _has_steps_of(program: Program, other: Program) -> bool:
@@ -223,12 +223,11 @@ def fitting(
 
     `options`: of the program. Ends with the best so far as the search says.
     """
-    search.tried(lambda: attempts.look_at(program))
-    if options.outline == "auto" and not options.passes and not attempts.is_enough:
+    program = search.tried(lambda: attempts.looked_at(program)) or program
+    if options.outline == "auto" and not options.passes and not program.fits:
         outlined = search.tried(lambda: _outlined_if_less(attempts, options, program))
         program, options = outlined or (program, options)
-    if not attempts.is_enough:
-        program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
+    program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
     program = attempts.fastest(program)
     return search.tried(lambda: attempts.finished(program)) or program
 

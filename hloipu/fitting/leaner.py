@@ -74,8 +74,8 @@ def surely_lacks_memory(begun: Compilation) -> bool:
         (name,) = module.entry[part.call].attributes.called
         called.setdefault(part.ipu, set()).add(name)
     names = [c.name for c in module.computations]
-    for some in called.values() or ({module.entry.name},):
-        parts = [replace(module, entry_position=names.index(name)) for name in some]
+    for of_ipu in called.values() or ({module.entry.name},):
+        parts = [replace(module, entry_position=names.index(name)) for name in of_ipu]
         code_bytes = sum(map(inlined_code_bytes, parts))
         live_bytes = max(map(peak_bytes, parts)) / machine.chip.tiles_per_ipu
         least = _CODE_AS_GUESSED * code_bytes + live_bytes

@@ -342,7 +342,7 @@ def check_memory(program: Program, machine: Machine, seed: int = 0) -> None:
     assert overlaps(program, plan.addresses, Random(seed), 2, messages_of(plan)) == []
     for (ipu, tile), size in most_live(program, machine, Random(seed)).items():
         memory = plan.ipus[ipu]
-        assert memory.live_bytes[memory.classes.of_tile[tile]] >= size
+        assert memory.live.most_bytes[memory.classes.of_tile[tile]] >= size
     report = memory_report(plan)
     assert sum(report.parts.values()) == report.total_bytes
     assert sum(report.peak.parts.values()) == report.peak.total_bytes

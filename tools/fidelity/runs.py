@@ -153,7 +153,7 @@ def _kept_through_loops(plan: MemoryPlan) -> int:
     """Return the bytes of the exchange buffers of the fullest tile that outlast a loop's turn."""
     ipu = max(plan.ipus, key=lambda one: int(one.needed_bytes.max()))
     fullest = int(ipu.needed_bytes.argmax())
-    here, point = ipu.classes.grids_of(fullest), int(ipu.peak_point[fullest])
+    here, point = ipu.classes.grids_of(fullest), int(ipu.live.peak_point[fullest])
     turns = list(_turns(plan.liveness.region, point))
     return sum(
         kept_bytes(variable, plan.machine)

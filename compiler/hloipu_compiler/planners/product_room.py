@@ -35,9 +35,9 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
     rooms = dict(known)
     names = _products(memory.program)
     places = points_of(memory.liveness.region, {key: step for key, (step, _) in names.items()})
-    own: dict[tuple[int, str], list[int]] = {}
+    variables_of: dict[tuple[int, str], list[int]] = {}
     for number, variable in enumerate(memory.program.variables):
-        own.setdefault((variable.ipu, variable.origin), []).append(number)
+        variables_of.setdefault((variable.ipu, variable.origin), []).append(number)
     for ipu in memory.ipus:
         lacking = (ipu.needed_bytes > memory.available_bytes).nonzero()[0]
         if not len(lacking):
@@ -56,7 +56,7 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
                     worst[name] = max(worst.get(name, most), most)
         for name, (size, point, found) in worst.items():
             if size > 0:
-                variables = own.get((ipu.ipu, name), [])
+                variables = variables_of.get((ipu.ipu, name), [])
                 taken = _taken(memory, ipu, variables, point, found)
                 if name in convolutions:  # whose plans count messages
                     taken += _messages(ipu, variables, point, found)

@@ -69,11 +69,11 @@ def levelled(
         steps = tuple(with_blocks(step, changed) for step in body.steps)
         is_same = all(a is b for a, b in zip(steps, body.steps, strict=True))
         outer = body if is_same else Sequence(steps)
-        mine = owned.get(id(body), frozenset())
-        return _Levelling(program, machine, forms, outer, mine, alone).sequence()
+        inside = owned.get(id(body), frozenset())
+        return _Levelling(program, machine, forms, outer, inside, alone).sequence()
 
     body = changed(program.body)
-    functions = {name: changed(each) for name, each in program.functions.items()}
+    functions = {name: changed(block) for name, block in program.functions.items()}
     if body is program.body and all(functions[n] is f for n, f in program.functions.items()):
         return program
     return replace(program, body=body, functions=functions)
@@ -163,8 +163,8 @@ class _Levelling:
                 stretch = number
             is_phase = isinstance(step, Exchange) or (isinstance(step, ComputeSet) and not syncs)
             if is_phase and alone.isdisjoint(written(step, self.program)):
-                kind = f"{type(step).__name__} {stretch} {[each.ipus for each in syncs]}"
-                cycles = sum(sync(self.machine, each.ipus).cycles for each in syncs)
+                kind = f"{type(step).__name__} {stretch} {[barrier.ipus for barrier in syncs]}"
+                cycles = sum(sync(self.machine, barrier.ipus).cycles for barrier in syncs)
                 self.places[number] = _Place(kind, stretch, cycles)
                 self.steps_of.setdefault(kind, []).append(number)
                 self.items += self._items(number, step)
@@ -194,13 +194,13 @@ class _Levelling:
             for definition in step.definitions:
                 definitions.setdefault(definition.variable, []).append(definition)
             for variable, defined in definitions.items():
-                some = tuple(transfers.get(variable, ()))
+                bringing = tuple(transfers.get(variable, ()))
                 yield _Item(
                     number,
-                    frozenset(transfer.source for transfer in some),
+                    frozenset(transfer.source for transfer in bringing),
                     frozenset((variable,)),
                     None,
-                    some,
+                    bringing,
                     tuple(defined),
                 )
 
@@ -263,14 +263,14 @@ class _Levelling:
         for ipu, load in tile_loads(self.program, item.transfers, self.machine, self.forms):
             loads.setdefault(ipu, []).append(load)
         tiles_per_ipu = self.machine.chip.tiles_per_ipu
-        for ipu, some in loads.items():
+        for ipu, of_ipu in loads.items():
             # Pairs of tiles share a link: the last pair may be half a one.
             first, end = (
-                min(x.first for x in some),
-                min(tiles_per_ipu, max(x.last for x in some) + 1),
+                min(x.first for x in of_ipu),
+                min(tiles_per_ipu, max(x.last for x in of_ipu) + 1),
             )
-            amounts = np.zeros((len(some[0].amounts), end - first), np.int64)
-            for load in some:
+            amounts = np.zeros((len(of_ipu[0].amounts), end - first), np.int64)
+            for load in of_ipu:
                 column = np.array(load.amounts, np.int64)[:, None]
                 amounts[:, load.first - first : load.last + 1 - first] += column
             item.loads.append(_Loads(ipu, first, end, amounts))
@@ -439,8 +439,8 @@ class _Levelling:
             before = _live_range([*steps, item.step])
             after = _live_range([*steps, step])
             size = known.sizes[variable]
-            changes += [(*each, size) for each in _without(after, before)]
-            changes += [(*each, -size) for each in _without(before, after)]
+            changes += [(*steps, size) for steps in _without(after, before)]
+            changes += [(*steps, -size) for steps in _without(before, after)]
         if not changes:
             return None
         low = min(begin for begin, _, _ in changes)

@@ -28,7 +28,7 @@ def tiles_record(plan: MemoryPlan) -> list[dict[str, Any]]:
     records = []
     for ipu in plan.ipus:
         parts = parts_by_class(plan, ipu, on_ipu[ipu.ipu])
-        always = ipu.floor + ipu.always_bytes
+        always = ipu.floor + ipu.live.always_bytes
         records.append(
             {
                 "ipu": ipu.ipu,
@@ -125,11 +125,11 @@ def _live_on_fullest(
         "ipu": ipu.ipu,
         "tile": int(ipu.classes.first_tile[tile_class]),
         "points": points,
-        "peak_point": int(ipu.peak_point[tile_class]),
+        "peak_point": int(ipu.live.peak_point[tile_class]),
         "needed_bytes": int(ipu.needed_bytes[tile_class]),
         "gap_bytes": int(ipu.gap_bytes[tile_class]),
         "fixed_bytes": int(ipu.floor[tile_class]),
-        "always_live_bytes": int(ipu.floor[tile_class] + ipu.always_bytes[tile_class]),
+        "always_live_bytes": int(ipu.floor[tile_class] + ipu.live.always_bytes[tile_class]),
         "curve": [
             [point, size] for point, size in zip(starts.tolist(), live.tolist(), strict=True)
         ],

@@ -242,10 +242,10 @@ def _free_bytes(
     changes.sort(key=lambda change: change[0], reverse=True)
     live = np.zeros(ipu.classes.count, np.int64)
     # What ends slots of pipelines has no point of its own, and its messages are not charged.
-    free = {number: ipu.live_bytes.copy() for number in points}
+    free = {number: ipu.live.most_bytes.copy() for number in points}
     for first, number in sorted((first, n) for n, ranges in points.items() for first, _ in ranges):
         while changes and changes[-1][0] <= first:
             _, size, classes = changes.pop()
             live[classes] += size
-        free[number] = np.minimum(free[number], ipu.live_bytes - live)
+        free[number] = np.minimum(free[number], ipu.live.most_bytes - live)
     return free

@@ -47,24 +47,10 @@ class IpuMemory:
     requests: Requests
     """Of variables and then messages."""
     live: Live
+    """Of these, in bytes rounded up to the grain."""
     extent: Numbers
     """Bytes from the lowest variable to where variables end; without addresses, as few as are live
     at once."""
-
-    @property
-    def always_bytes(self) -> Numbers:
-        """Variables that are always live, rounded up to the grain."""
-        return self.live.always_bytes
-
-    @property
-    def live_bytes(self) -> Numbers:
-        """Most bytes of variables at one point, always live ones included."""
-        return self.live.most_bytes
-
-    @property
-    def peak_point(self) -> Numbers:
-        """The first point at which it is so many."""
-        return self.live.peak_point
 
     @property
     def needed_bytes(self) -> Numbers:
@@ -74,7 +60,7 @@ class IpuMemory:
     @property
     def gap_bytes(self) -> Numbers:
         """Bytes that placement wastes: what variables take beyond what is live at once."""
-        return self.extent - self.live_bytes
+        return self.extent - self.live.most_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +123,7 @@ class MemoryPlan:
         Then neither another order or merging of steps nor smaller code makes the program fit.
         """
         available = self.available_bytes
-        return any(int(ipu.always_bytes.max()) > available for ipu in self.ipus) or any(
+        return any(int(ipu.live.always_bytes.max()) > available for ipu in self.ipus) or any(
             variable.bytes_per_tile > available
             for variable, ranges in zip(self.program.variables, self.liveness.ranges, strict=True)
             if ranges
@@ -183,24 +169,22 @@ class MemoryPlan:
         return all(int(ipu.code_bytes.max()) <= executable for ipu in self.ipus)
 
 
-def plan_memory(
-    program: Program, machine: Machine, *, code_memory: bool = True, known: Forms | None = None
-) -> MemoryPlan:
+def plan_memory(program: Program, machine: Machine, *, code_memory: bool = True) -> MemoryPlan:
     """Return the memory plan of a proved program; it may need more than there is: see `fits`.
 
     Without `code_memory`, code of vertices, control and exchanges is taken to need none, and
-    exchanges take their fastest forms. `known`: forms of a program with the same steps otherwise
-    merged. Raises LimitError E5021 or E5022 for a program nested too deep or too long.
+    exchanges take their fastest forms. Raises LimitError E5021 or E5022 for a program nested too
+    deep or too long.
     """
-    return least_memory(program, machine, code_memory=code_memory, known=known).placed()
+    return least_memory(program, machine, code_memory=code_memory).placed()
 
 
 def least_memory(
     program: Program, machine: Machine, *, code_memory: bool = True, known: Forms | None = None
 ) -> MemoryPlan:
-    """Return the same without addresses: what does not fit so does not fit with any.
+    """Return the same without addresses, in half the time: what lacks so does with any.
 
-    It takes half the time.
+    `known`: forms of a program with the same steps otherwise merged.
     """
     forms = Forms(program, machine, code_memory=code_memory, known=known)
     return _without_addresses(program, machine, liveness_of(program), forms, code_memory)

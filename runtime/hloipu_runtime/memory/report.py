@@ -91,12 +91,12 @@ def parts_by_class(plan: MemoryPlan, ipu: IpuMemory, numbers: list[int]) -> dict
             )
     for (tiles, when), sizes in sums.items():
         members = ipu.classes.members[tiles]
-        live = _live_at(ipu.peak_point[members], when).astype(np.int64)
+        live = _live_at(ipu.live.peak_point[members], when).astype(np.int64)
         for category, size in sizes.items():
             parts[category][members] += size * live
     for message in ipu.messages:
         members = ipu.classes.members[message.tiles]
-        live = _live_at(ipu.peak_point[members], message.ranges).astype(np.int64)
+        live = _live_at(ipu.live.peak_point[members], message.ranges).astype(np.int64)
         parts[Category.EXCHANGE_BUFFERS][members] += message.size_bytes * live
         padding = rounded(message.size_bytes, plan.machine) - message.size_bytes
         alignment[members] += padding * live
@@ -115,9 +115,9 @@ def _live_at(points: Numbers, ranges: Ranges) -> NDArray[np.bool_]:
 def _tile_peak(
     plan: MemoryPlan, ipu: IpuMemory, parts: dict[Category, Numbers], tile_class: int
 ) -> TilePeak:
-    path, step = moment(plan.liveness.region, int(ipu.peak_point[tile_class]))
+    path, step = moment(plan.liveness.region, int(ipu.live.peak_point[tile_class]))
     total = int(ipu.needed_bytes[tile_class])
-    always = int(ipu.floor[tile_class] + ipu.always_bytes[tile_class])
+    always = int(ipu.floor[tile_class] + ipu.live.always_bytes[tile_class])
     return TilePeak(
         ipu=ipu.ipu,
         tile=int(ipu.classes.first_tile[tile_class]),
@@ -177,7 +177,7 @@ def _culprits(
     sources: Mapping[str, str],
 ) -> list[Culprit]:
     """Return what is live on a tile at its peak, the largest first."""
-    point = int(ipu.peak_point[tile_class])
+    point = int(ipu.live.peak_point[tile_class])
     grids_of_tile = ipu.classes.grids_of(tile_class)
     live = [
         number
@@ -227,7 +227,7 @@ def _ipu_use(ipu: IpuMemory, tiles_of_class: Numbers, remote: RemoteParts) -> Ip
         peak_tile=int(ipu.classes.first_tile[fullest]),
         peak_bytes=int(ipu.needed_bytes[fullest]),
         total_bytes=int(ipu.needed_bytes @ tiles_of_class),
-        tiles_used=int(tiles_of_class[ipu.live_bytes > 0].sum()),
+        tiles_used=int(tiles_of_class[ipu.live.most_bytes > 0].sum()),
         gap_bytes=int(ipu.gap_bytes[fullest]),
     )
 

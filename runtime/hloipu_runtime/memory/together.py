@@ -98,8 +98,8 @@ def together(plans: Sequence[MemoryPlan], shared: Sequence[Layouts]) -> Together
             for memory, parts in zip(plan.ipus, plan.remote_parts, strict=True):
                 classes, at = memory.classes.of_tile, first + memory.ipu
                 stacks = memory.fixed[Category.STACKS]
-                lasting[at] = (memory.floor - stacks + memory.always_bytes)[classes]
-                transient[at] = (memory.extent - memory.always_bytes + stacks)[classes]
+                lasting[at] = (memory.floor - stacks + memory.live.always_bytes)[classes]
+                transient[at] = (memory.extent - memory.live.always_bytes + stacks)[classes]
                 own_code[at] = memory.code_bytes[classes]
                 remote[at] += sum(parts.values())
             lasting -= _counted_before(plan, arrays, first, known, shape)

@@ -33,7 +33,7 @@ def test_only_products_at_moments_that_lack_bytes_take_less() -> None:
     assert set(rooms) == {(0, "d")}
     # Where it took more than it was planned with, less than that is planned.
     assert product_rooms(scarce, {(0, "d"): 9000})[0, "d"] == pytest.approx(9000 - lacking, abs=64)
-    peak = int(ipu.peak_point[ipu.needed_bytes.argmax()])
+    peak = int(ipu.live.peak_point[ipu.needed_bytes.argmax()])
     own = sum(
         v.bytes_per_tile
         for v, ranges in zip(plan.program.variables, plan.liveness.ranges, strict=True)

@@ -7,8 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from hloipu.fitting import leaner
+from hloipu.fitting import attempts, leaner
 from hloipu.options.table import Options
+from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.planners import product_room
 from hloipu_runtime.compiled import CompiledProgram
 
@@ -102,3 +103,39 @@ def test_products_are_planned_smaller_as_long_as_that_may_do(
     found = leaner.with_smaller_products(begin, unclocked, compiled)
     assert len(made) == tried
     assert found.best is programs[best + 1]
+
+
+def with_code(cycles: int, smaller_cycles: int, *, fits: bool) -> tuple[Any, Any]:
+    """Return what stands for a draft that lacks memory, and for it with smaller code."""
+    smaller = SimpleNamespace(
+        fits=fits, profile=lambda: SimpleNamespace(lower_bound_cycles=smaller_cycles)
+    )
+    draft = SimpleNamespace(
+        fits=False, program=None, machine=None, assume_trips=None,
+        memory_plan=SimpleNamespace(forms=SimpleNamespace(fastest=lambda: None)),
+        profile=lambda: SimpleNamespace(lower_bound_cycles=cycles),
+        with_chosen_forms=lambda: smaller,
+    )  # fmt: skip
+    return draft, smaller
+
+
+@pytest.mark.parametrize(
+    ("cycles", "smaller_cycles", "fits", "is_taken"),
+    [
+        (100, 101, True, True),
+        (200, 150, True, True),  # faster than the draft that lacks memory
+        (140, 150, True, False),  # which smaller products may make fit
+        (200, 150, False, False),
+    ],
+)
+def test_smaller_code_is_taken_at_once_if_it_is_fast_enough(
+    cycles: int, smaller_cycles: int, fits: bool, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the fastest exchanges each takes 100 cycles."""
+    spent = SimpleNamespace(total=SimpleNamespace(cycles=100))
+    monkeypatch.setattr(attempts, "step_charges", lambda *_: None)
+    monkeypatch.setattr(attempts, "estimate", lambda *_: SimpleNamespace(spent=spent))
+    draft, smaller = with_code(cycles, smaller_cycles, fits=fits)
+    tried = attempts.Attempts(cast(Module, None), unclocked, lambda *_: draft)
+    assert tried.looked_at(draft) is (smaller if is_taken else draft)
+    assert tried.fastest(draft) is (smaller if fits else draft)

@@ -211,7 +211,7 @@ def test_exchange_code_gives_way_to_messages_where_room_is_small() -> None:
     assert on_tiles(plan, Category.VERTEX_STATE) == [8 + 8 + 24] * 4
     assert on_tiles(plan, Category.VERTEX_CODE) == [512] * 4
     live = 2 * 64 * 64 * 4 // 4 + 1536
-    assert plan.ipus[0].live_bytes.tolist() == [live] * plan.ipus[0].classes.count
+    assert plan.ipus[0].live.most_bytes.tolist() == [live] * plan.ipus[0].classes.count
     report = memory_report(plan)
     assert report.peak.step == "body/1"
     assert report.peak.parts[Category.EXCHANGE_BUFFERS] == 4096 + 1536

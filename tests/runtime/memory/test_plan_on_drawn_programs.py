@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, plan_memory
+from hloipu_runtime.memory.plan import NO_ADDRESS, MemoryPlan, least_memory, plan_memory
 from hloipu_runtime.memory.report import memory_report
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import faults_of
@@ -50,10 +50,15 @@ def test_plan_is_tight(seed: int) -> None:
     plan = plan_memory(program, TINY)
     for (ipu, tile), size in most_live(program, TINY, Random(seed)).items():
         memory = plan.ipus[ipu]
-        assert memory.live_bytes[memory.classes.of_tile[tile]] >= size
-    for memory in plan.ipus:
+        assert memory.live.most_bytes[memory.classes.of_tile[tile]] >= size
+    least = least_memory(program, TINY)
+    assert set(least.addresses) == {NO_ADDRESS}
+    for memory, before in zip(plan.ipus, least.ipus, strict=True):
         assert (memory.gap_bytes >= 0).all()
-        assert int(memory.needed_bytes.max()) <= 1.1 * int((memory.floor + memory.live_bytes).max())
+        assert (memory.needed_bytes - memory.gap_bytes == before.needed_bytes).all()
+        assert int(memory.needed_bytes.max()) <= 1.1 * int(
+            (memory.floor + memory.live.most_bytes).max()
+        )
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -149,7 +149,7 @@ class Hoister:
                 return every
         none = self.planned_none
         needed = _needed_bytes(none)
-        most = [max(self.available_bytes, int(each.max())) for each in needed]
+        most = [max(self.available_bytes, int(of_tiles.max())) for of_tiles in needed]
         rooms = self._rooms(needed)
         for _ in range(_TRIES):
             kept = {
@@ -162,13 +162,13 @@ class Hoister:
                 break
             hoisting = self._planned(self.with_kept(kept))
             lacking = [
-                np.maximum(0, each - limit)
-                for each, limit in zip(_needed_bytes(hoisting), most, strict=True)
+                np.maximum(0, of_tiles - limit)
+                for of_tiles, limit in zip(_needed_bytes(hoisting), most, strict=True)
             ]
             if not any(map(np.any, lacking)):
                 return hoisting
-            for (_, free), each in zip(rooms, lacking, strict=True):
-                free -= each
+            for (_, free), missing in zip(rooms, lacking, strict=True):
+                free -= missing
         return none
 
     def _may_fit(self, options: Sequence[Sequence[_Kept]]) -> bool:
