@@ -96,14 +96,16 @@ def test_what_rearranges_takes_no_memory_of_code_but_its_own() -> None:
     """Twenty copies, all with the least code, whose vertices have state elsewhere."""
     program = transposing(*(1,) * 20)
     roomy = load_machine("tiny", {"executable_bytes": "65536"})
-    forms = Forms(program, roomy).fastest()
+    plan = plan_memory(program, roomy)
     copies = {t for x, _ in phases(program) if isinstance(x, Exchange) for t in x.transfers}
     smallest = {
-        t: min(forms.choices(t), key=lambda x: x.sending.code_bytes + x.receiving.code_bytes)
+        t: min(plan.forms.choices(t), key=lambda x: x.sending.code_bytes + x.receiving.code_bytes)
         for t in copies
     }
-    (ipu,) = plan_memory(program, roomy, forms=forms.with_smaller(smallest)).ipus
+    (ipu,) = plan.with_forms(plan.forms.with_smaller(smallest)).ipus
     for spare_bytes, fits in ((0, True), (-1, False)):
         least = int(ipu.code_bytes.max()) + spare_bytes
         machine = load_machine("tiny", {"executable_bytes": str(least)})
-        assert with_chosen_forms(plan_memory(program, machine, forms=forms)).fits is fits
+        plan = plan_memory(program, machine)
+        fastest = plan.with_forms(plan.forms.fastest()).placed()
+        assert with_chosen_forms(fastest).fits is fits
