@@ -96,9 +96,11 @@ class _Item:
         """Number of copies of its code."""
         return self.steps.total()
 
-    def spared_bytes(self, end: _End, form: ExchangeForm) -> int:
-        """Return how many bytes fewer stay on a tile at one end with another form."""
-        return self.count * (end.way(self.form).kept_bytes - end.way(form).kept_bytes)
+    def spared_bytes(self, end: _End, form: ExchangeForm) -> Numbers:
+        """Return how many bytes fewer stay on a tile at one end with another form, and of code."""
+        now, then = end.way(self.form), end.way(form)
+        spared = now.kept_bytes - then.kept_bytes, now.code_bytes - then.code_bytes
+        return self.count * np.array(spared, np.int64)
 
 
 class _Choosing:
@@ -156,7 +158,7 @@ class _Choosing:
         for end in item.ends:
             spared = item.spared_bytes(end, form)
             lacking = self.lacking[end.ipu][:, end.classes]
-            after = lacking - spared
+            after = lacking - spared[:, None]
             after[0] += self.raising(item, end, form)
             useful += int((np.maximum(lacking, 0) - np.maximum(after, 0)).sum())
         if useful <= 0:
@@ -179,7 +181,7 @@ class _Choosing:
             raised = self.raising(item, end, form)
             self.raised[end.ipu][end.classes] += raised
             self.lacking[end.ipu][0, end.classes] += raised
-            self.lacking[end.ipu][:, end.classes] -= item.spared_bytes(end, form)
+            self.lacking[end.ipu][:, end.classes] -= item.spared_bytes(end, form)[:, None]
             for number in item.steps:
                 more = end.way(form).buffer_bytes - end.way(item.form).buffer_bytes
                 self.free[end.ipu][number][end.classes] -= more

@@ -90,3 +90,22 @@ def test_no_other_forms_that_fit_take_fewer_cycles(
         seen.add(least)
     assert None in seen
     assert len(seen) > 2
+
+
+def test_what_rearranges_takes_no_memory_of_code_but_its_own() -> None:
+    """Twenty copies, all with the least code, whose vertices have state elsewhere."""
+    program = transposing(*(1,) * 20)
+    roomy = load_machine("tiny", {"executable_bytes": "65536"})
+    plan = plan_memory(program, roomy)
+    copies = {t for x, _ in phases(program) if isinstance(x, Exchange) for t in x.transfers}
+    smallest = {
+        t: min(plan.forms.choices(t), key=lambda x: x.sending.code_bytes + x.receiving.code_bytes)
+        for t in copies
+    }
+    (ipu,) = plan.with_forms(plan.forms.with_smaller(smallest)).ipus
+    for spare_bytes, fits in ((0, True), (-1, False)):
+        least = int(ipu.code_bytes.max()) + spare_bytes
+        machine = load_machine("tiny", {"executable_bytes": str(least)})
+        plan = plan_memory(program, machine)
+        fastest = plan.with_forms(plan.forms.fastest()).placed()
+        assert with_chosen_forms(fastest).fits is fits
