@@ -61,6 +61,7 @@ class Reduce(Codelet):
     """
 
     name: ClassVar[str] = "reduce"
+    is_compiled: ClassVar[bool] = True
     dimensions: tuple[int, ...]
     monoid: str
     """Its name, for each operand alone; "": `body` says how."""
