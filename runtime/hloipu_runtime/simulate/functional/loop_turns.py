@@ -220,7 +220,7 @@ class LoopTurns:
 
     def _run(self, values: Values, counts: Counts, done: int) -> None:
         """Do all turns that are left, some of them in each call."""
-        state = [np.array(values[v]) for v in self._turns]
+        state = [values[v].copy() for v in self._turns]
         call = self._compiled.calls(values, state)
         for v, x in zip(self._turns, state, strict=True):
             values[v] = x  # also of a run that is broken off: what the last whole turn left
@@ -255,7 +255,7 @@ def _one_thread() -> Any:
 MOST_ELEMENTS_MADE = 1 << 14
 """Of what a node makes: larger arrays are better computed a few rows at a time, in cache, and
 sums of more are the plain path's alone."""
-FEWEST_OPS = 6
+FEWEST_OPS = 4
 """One after another that are compiled without a loop: a call takes Python as long as some three."""
 MOST_TOGETHER = 100
 """One after another, which LLVM compiles in about a second."""
