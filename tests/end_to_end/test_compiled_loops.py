@@ -167,23 +167,29 @@ CASES = [
 ]
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Compile what can be at once; the list has an item for each call of what was compiled."""
+    calls: list[bool] = []
+    begin = loop_turns.Compiled.calls
+
+    def counted(self: Any, *arguments: Any) -> Any:
+        calls.append(True)
+        return begin(self, *arguments)
+
+    monkeypatch.setattr(loop_turns, "FEWEST_SECONDS", 0.0)
+    monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
+    monkeypatch.setattr(loop_turns.Compiled, "calls", counted)
+    return calls
+
+
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize(("name", "element_type", "by_data"), CASES)
 def test_turns_have_the_bits_and_the_counts_of_pythons(
-    name: str, element_type: str, by_data: bool, monkeypatch: pytest.MonkeyPatch, oracle: Oracle
+    name: str, element_type: str, by_data: bool, at_once: list[bool], oracle: Oracle
 ) -> None:
     text = module(name, element_type, by_data=by_data)
     program = hloipu.compile(text, target="gc200").program
-    compiled: list[bool] = []
-    monkeypatch.setattr(loop_turns, "FEWEST_SECONDS", 0.0)
-    monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
-    run_compiled = loop_turns.LoopTurns._run
-
-    def counted(self: Any, *arguments: Any) -> None:
-        compiled.append(True)
-        run_compiled(self, *arguments)
-
-    monkeypatch.setattr(loop_turns.LoopTurns, "_run", counted)
     arguments = random_arguments(parse(text), 3)
     given = given_arrays(program.parameters, arguments)
     runs = []
@@ -194,7 +200,7 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
                 host, counts = Arrays(dict(given)), Counts()
                 engine.run(host, counts)
         runs.append((host.outputs, counts.runs))
-    assert compiled
+    assert at_once
     (plain, plain_counts), (fast, fast_counts) = runs
     assert plain_counts == fast_counts
     for stream, value in plain.items():
@@ -205,3 +211,37 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
             np.testing.assert_allclose(
                 value, np.asarray(expected, value.dtype), tolerance, tolerance
             )
+
+
+STRAIGHT = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[4,6] parameter(0) y = f32[6] parameter(1)
+  b = f32[4,6] broadcast(y), dimensions={1} s = f32[4,6] sine(x) m = f32[4,6] multiply(s, b)
+  o = f32[] constant(0) t = f32[4] reduce(m, o), dimensions={1}, to_apply=add
+  d = f32[6] dot(t, m), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  e = f32[6] exponential(d) f = f32[6] tanh(e) c = f32[12] concatenate(f, e), dimensions={0}
+  h = f32[5] slice(c), slice={[3:8]} i = f32[2,6] reshape(c)
+  ROOT r = (f32[2,6], f32[5], f32[4]) tuple(i, h, t)
+}
+"""
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+def test_small_nodes_one_after_another_are_compiled_together(at_once: list[bool]) -> None:
+    text = STRAIGHT
+    program = hloipu.compile(text, target="gc200").program
+    outputs: list[list[dict[str, Any]]] = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        outputs.append([])
+        with computing(), native_kernels(settings):
+            engine = FunctionalEngine(program)
+            for seed in range(3):
+                arguments = random_arguments(parse(text), seed)
+                host, counts = Arrays(given_arrays(program.parameters, arguments)), Counts()
+                engine.run(host, counts)
+                outputs[-1].append({**host.outputs, "done": np.asarray(counts.done)})
+    assert at_once
+    for plain, fast in zip(*outputs, strict=True):  # what a run gave away stays what it was
+        for name, value in plain.items():
+            assert value.tobytes() == fast[name].tobytes(), name

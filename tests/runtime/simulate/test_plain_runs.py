@@ -15,6 +15,7 @@ from hloipu_runtime.codelets.core.native_running import Prepared, WholeCall
 from hloipu_runtime.kernels.native.settings import is_there
 from hloipu_runtime.simulate import plain_runs
 from hloipu_runtime.simulate.exact.exact import ExactEngine
+from hloipu_runtime.simulate.functional import loop_turns
 from hloipu_runtime.simulate.plain_runs import PlainRuns
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -40,6 +41,7 @@ def forced(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(expression_plan, name, 0)
     for name in ("COMPILING_WORK", "LOADING_WORK"):
         monkeypatch.setattr(native_expression, name, 0)
+    monkeypatch.setattr(loop_turns, "FEWEST_OPS", 99)  # expressions are kernels of their own
     native_expression.native_expression.cache_clear()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -100,6 +100,8 @@ class Codelet:
     whole_parts: ClassVar[bool] = False
     """Whether vertices may also compute on the unused ends of short last parts, harmlessly."""
 
+    is_compiled: ClassVar[bool] = False
+    """Whether functional runs may compile it with others, where it is small: see `loop_writer`."""
     rearranges: ClassVar[bool] = False
     """Whether `run` without a place sees its operand in another form, the same for any values."""
 

@@ -59,6 +59,7 @@ class Dot(Codelet):
     """
 
     name: ClassVar[str] = "dot"
+    is_compiled: ClassVar[bool] = True
     lhs_batch: tuple[int, ...]
     rhs_batch: tuple[int, ...]
     lhs_contracting: tuple[int, ...]

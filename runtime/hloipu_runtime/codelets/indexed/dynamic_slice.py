@@ -52,6 +52,7 @@ class DynamicSlice(Codelet):
     """Takes the window of the result's size. Operands: data, one start for each dimension."""
 
     name: ClassVar[str] = "dynamic-slice"
+    is_compiled: ClassVar[bool] = True
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
         """Split the result in any way; the operand only in dimensions that are taken whole."""
@@ -122,6 +123,7 @@ class DynamicUpdateSlice(Codelet):
     """
 
     name: ClassVar[str] = "dynamic-update-slice"
+    is_compiled: ClassVar[bool] = True
     overwrites_a_part: ClassVar[bool] = True
 
     def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:

@@ -57,6 +57,7 @@ class Elementwise(Codelet):
     """
 
     name: ClassVar[str] = "elementwise"
+    is_compiled: ClassVar[bool] = True
     whole_parts: ClassVar[bool] = True
     expression: Expression
     labels: tuple[tuple[int, ...], ...]

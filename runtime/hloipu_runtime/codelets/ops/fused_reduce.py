@@ -55,6 +55,7 @@ class FusedReduce(Codelet):
     """
 
     name: ClassVar[str] = "fused_reduce"
+    is_compiled: ClassVar[bool] = True
     expression: Expression
     labels: tuple[tuple[int, ...], ...]
     rank: int

@@ -61,6 +61,7 @@ class Reduce(Codelet):
     """
 
     name: ClassVar[str] = "reduce"
+    is_compiled: ClassVar[bool] = True
     dimensions: tuple[int, ...]
     monoid: str
     """Its name, for each operand alone; "": `body` says how."""
@@ -105,10 +106,24 @@ class Reduce(Codelet):
         """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
         if results[0].grid and all(block.array is not None for block in operands):
             return self._on_grid(operands, results)
+        if self.body is not None and not (results[0].grid or self.parts):
+            return self._by_body(operands, results)
         short = None if results[0].grid else self._short(operands, results)
         if short is None:
             return super().bound(operands, results)
         return lambda arrays, outs: [short(*arrays)]
+
+    def _by_body(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+        """Return `run` of whole arrays by the body, or numpy's own search for an extremum."""
+        general = super().bound(operands, results)
+        if len(self.dimensions) != 1 or self.body is None or 0 in operands[0].part:
+            return general
+        from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest
+
+        largest = keeps_largest(self.body)
+        if largest is None:
+            return general
+        return by_places(general, self.dimensions[0], largest=largest)
 
     def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
         """Return `run` on arrays that lie as those of the blocks do."""

@@ -59,6 +59,7 @@ class RowRegion(Codelet):
     """
 
     name: ClassVar[str] = "row_region"
+    is_compiled: ClassVar[bool] = True
     labels: tuple[tuple[int, ...], ...]
     rank: int
     dimensions: tuple[int, ...]

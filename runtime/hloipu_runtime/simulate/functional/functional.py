@@ -7,6 +7,7 @@ logical form says.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from hloipu_runtime.arguments import Watch
@@ -36,7 +37,12 @@ from hloipu_runtime.simulate.functional.block_source import (
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.known_values import first_values, with_known_values
 from hloipu_runtime.simulate.functional.logical_form import collapse
-from hloipu_runtime.simulate.functional.loop_turns import LoopTurns
+from hloipu_runtime.simulate.functional.loop_turns import (
+    LoopTurns,
+    SmallNodes,
+    is_small_loop,
+    small_runs,
+)
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
@@ -91,21 +97,37 @@ class FunctionalEngine:
             self.kept_moment, self.state = kept_state(self.program, values)
         return counts
 
-    def _function(self, block: Collapsed, place: str, *, outermost: bool = False) -> Any:
+    def _function(
+        self, block: Collapsed, place: str, *, outermost: bool = False, is_whole: bool = False
+    ) -> Any:
         """Return a block as a function of values, host and counts, the outermost of a watch too.
 
-        Nodes of the outermost block are counted, and what they leave is shown to the watch.
+        Nodes of the outermost block are counted, and what they leave is shown to the watch. Small
+        ones may be compiled together, unless the block `is_whole` in a compiled loop.
         """
+        values = self.program.values
         source = BlockSource(
-            block.nodes, self.program.values, self._names, self._bind, self._buffers, self._first
+            block.nodes, values, self._names, self._bind, self._buffers, self._first
         )
         lines = [f"counts.ran({self._names.of('c', place)})"]
         if outermost:
             lines.append("after = telling(v, counts, watch)")
-        for node, written in source.lines():
-            lines += written
-            if outermost:
-                lines.append(f"after({self._names.of('c', node.writes)})")
+        written = [
+            [*own, f"after({self._names.of('c', node.writes)})"] if outermost else own
+            for node, own in source.lines()
+        ]
+        end = 0
+        for first, last in () if is_whole else small_runs(block.nodes, values, self._first):
+            lines += chain(*written[end:first])
+            small = SmallNodes(
+                block.nodes[first:last], values, self._first, (last - first) * outermost
+            )
+            watched = "watch is not None or " if outermost else ""
+            lines.append(f"if {watched}{self._names.of('f', small.wait)}(v, counts):")
+            lines += [f"    {line}" for line in chain(*written[first:last])]
+            lines.append(f"    {self._names.of('f', small.ended)}()")
+            end = last
+        lines += chain(*written[end:])
         return self._made("v, host, counts, watch" if outermost else "v, host, counts", lines)
 
     def _made(self, arguments: str, lines: list[str]) -> Any:
@@ -153,13 +175,14 @@ class FunctionalEngine:
 
     def _loop(self, what: Repeat | RepeatWhile, node: Node) -> Run:
         parts = ("repeat",) if isinstance(what, Repeat) else ("condition", "while")
+        is_whole = is_small_loop(node, self.program.values, self._first)
         blocks = [
-            self._names.of("n", self._function(block, f"{node.place}/{part}"))
+            self._names.of("n", self._function(block, f"{node.place}/{part}", is_whole=is_whole))
             for block, part in zip(node.blocks, parts, strict=True)
         ]
         count = what.count if isinstance(what, Repeat) else None
         name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
-        turns = LoopTurns(node, self.program.values, self._first, node.place)
+        turns = LoopTurns(node, self.program.values, self._first)
         given = f"v, counts, counts.iterations({name}, {path}, {count})"
         iterations = f"{self._names.of('f', turns.of)}({given})"
         made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, iterations))

@@ -1,21 +1,26 @@
-"""Turns of a loop: Python's at first, and compiled ones as soon as these pay.
+"""Loops and small nodes one after another: Python's at first, compiled as soon as that pays.
 
-What the turns took by Python is measured, and the loop is compiled when that is about as long as
-compiling it takes: see `native_expression`. The change is between two turns, perhaps in the middle
-of a run.
+What they took by Python is measured, and they are compiled when that is about as long as compiling
+takes: see `native_expression`. In a loop the change is between two turns, perhaps in the middle of
+a run.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import groupby
+from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.kernels.core.blocks import aligned_empty
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.program.program import Array, Value
-from hloipu_runtime.program.steps import Repeat, RepeatWhile
+from hloipu_runtime.program.steps import Definition, Repeat, RepeatWhile
+from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.whole_tensors import Values
 from hloipu_runtime.simulate.run.host import Counts
@@ -35,27 +40,153 @@ MOST_ELEMENTS = 1 << 16
 _FIRST_TURNS = 64
 
 
-class LoopTurns:
-    """The turns of one loop of an engine."""
+class Compiled:
+    """Nodes of an engine that are compiled together once that pays."""
 
-    def __init__(self, node: Node, table: Sequence[Value], first: Values, place: str) -> None:
-        assert isinstance(node.what, Repeat | RepeatWhile)
-        self._node, self._what = node, node.what
-        self._table, self._first = table, first
-        part = "repeat" if isinstance(node.what, Repeat) else "while"
-        self._places = [f"{place}/{part}"]
-        if isinstance(node.what, RepeatWhile):
-            self._places.append(f"{place}/condition")
-        self._turns = [x.turn for x in node.what.carried]
-        self._seconds = 0.0
-        self._nodes = sum(len(block.nodes) for block in node.blocks)
-        self._is_pythons = any(inner.blocks for block in node.blocks for inner in block.nodes)
-        """Whether it is never compiled."""
+    def __init__(self, nodes: int, write: Callable[[Values], "Written"]) -> None:
+        self.seconds = 0.0
+        """That Python took for them until now."""
+        self.is_pythons = False
+        """Whether they are never compiled."""
+        self._write, self._compiling = write, SECONDS_PER_NODE * nodes
         self._written: Written | None = None
         self._code: CodePointer | None = None
         self._looked = 0
         self._layout: list[tuple[int, ...]] = []
+        self._types: list[type] = []
         self._kept: tuple[Array, ...] = ()
+
+    def is_ready(self, values: Values) -> bool:
+        """Whether there is code for outside values that lie as these."""
+        if self._code is None and not self._is_found(values):
+            return False
+        assert self._written is not None
+        outside = [values[v] for v in self._written.outside]
+        return (
+            list(map(type, outside)) == self._types and [x.strides for x in outside] == self._layout
+        )
+
+    def _is_found(self, values: Values) -> bool:
+        """Look for the code, or compile it, if it is time to."""
+        looks = (self.seconds >= min(FEWEST_SECONDS, self._compiling)) + (
+            self.seconds >= self._compiling
+        )
+        if looks <= self._looked or self.is_pythons:
+            return False
+        self._looked = looks
+        from hloipu_runtime.kernels.native.library import the_compiler
+        from hloipu_runtime.simulate.functional.region_values import Refused
+
+        compiler = the_compiler()
+        try:
+            if compiler is None:
+                raise Refused
+            self._written = self._written or self._write(values)
+        except Refused:
+            self.is_pythons = True
+            return False
+        region, memories = self._written.region, self._written.memories
+        self._code = compiler.code(
+            lambda name: region.whole(name, memories), settings().code_folder, compiles=looks > 1
+        )
+        if self._code is None:
+            self.is_pythons = looks > 1
+            return False
+        self._layout = [values[v].strides for v in self._written.outside]
+        self._types = [np.ndarray] * len(self._layout)
+        arena = aligned_empty((max(1, region.arena_bytes),), np.dtype(np.uint8))
+        self._kept = region.header(), arena, region.kept_constants()
+        return True
+
+    def calls(self, values: Values, left: Sequence[Array]) -> Callable[[int], tuple[int, bool]]:
+        """Return what runs the code on the arrays that it leaves: of a loop so many turns at most.
+
+        It answers how many turns were done, and whether the loop has ended.
+        """
+        written, code, header = self._written, self._code, self._kept[0]
+        assert written is not None
+        assert code is not None
+        arrays = (*self._kept, *[values[v] for v in written.outside], *left)
+
+        def call(most: int) -> tuple[int, bool]:
+            header[0] = most
+            with _one_thread() if written.multiplies else _NOTHING:
+                code(id(arrays))
+            return int(header[1]), bool(header[2])
+
+        return call
+
+
+class SmallNodes:
+    """Nodes one after another, which leave some results."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        table: Sequence[Value],
+        first: Values,
+        steps: int,
+    ) -> None:
+        """Begin with the nodes; `steps` is how often a run is told that one is done."""
+        freed = {v for node in nodes for v in node.frees}
+        self._results = [v for node in nodes for v in node.writes if v not in freed]
+        self._frees, self._steps = tuple(freed), steps
+        self._forms = [
+            (table[v].shape, storage_dtype(table[v].element_type)) for v in self._results
+        ]
+
+        def write(values: Values) -> "Written":
+            from hloipu_runtime.simulate.functional.loop_writer import written_nodes
+
+            return written_nodes(nodes, self._results, table, first, values)
+
+        self._compiled = Compiled(len(nodes), write)
+        self._began = 0.0
+
+    def wait(self, values: Values, counts: Counts) -> bool:
+        """Run the nodes, or return True where Python is to."""
+        compiled = self._compiled
+        if compiled.is_pythons or not settings().compiles:
+            return True
+        if not compiled.is_ready(values):
+            self._began = perf_counter()
+            return True
+        left = [np.empty(*form) for form in self._forms]
+        compiled.calls(values, left)(1)
+        for v in self._frees:
+            values[v] = None
+        for v, x in zip(self._results, left, strict=True):
+            values[v] = x
+        if self._steps:
+            counts.advance(self._steps)
+        return False
+
+    def ended(self) -> None:
+        """Take notice that Python has run the nodes."""
+        if self._began:
+            self._compiled.seconds += perf_counter() - self._began
+            self._began = 0.0
+
+
+class LoopTurns:
+    """The turns of one loop of an engine."""
+
+    def __init__(self, node: Node, table: Sequence[Value], first: Values) -> None:
+        assert isinstance(node.what, Repeat | RepeatWhile)
+        self._what = node.what
+        part = "repeat" if isinstance(node.what, Repeat) else "while"
+        self._places = [f"{node.place}/{part}"]
+        if isinstance(node.what, RepeatWhile):
+            self._places.append(f"{node.place}/condition")
+        self._turns = [x.turn for x in node.what.carried]
+
+        def write(values: Values) -> "Written":
+            from hloipu_runtime.simulate.functional.loop_writer import written_loop
+
+            return written_loop(node, table, first, values)
+
+        self._compiled = Compiled(sum(len(block.nodes) for block in node.blocks), write)
+        self._compiled.is_pythons = not is_small_loop(node, table, first)
 
     def of(self, values: Values, counts: Counts, iterations: Iterable[object]) -> Iterable[object]:
         """Return what the loop goes through that is entered; see `Counts.iterations`.
@@ -68,7 +199,7 @@ class LoopTurns:
             if not x.flags.c_contiguous and x.size <= MOST_ELEMENTS:
                 values[v] = np.ascontiguousarray(x)
         x = None
-        if self._is_pythons or counts.limit.most is not None or not settings().compiles:
+        if self._compiled.is_pythons or counts.limit.most is not None or not settings().compiles:
             return iterations
         return self._mixed(values, counts, iterations)
 
@@ -76,76 +207,28 @@ class LoopTurns:
         self, values: Values, counts: Counts, iterations: Iterable[object]
     ) -> Iterator[object]:
         """Yield for each turn that is Python's; between two, do all that are left."""
+        compiled = self._compiled
         began = perf_counter()
         for done, turn in enumerate(iterations):
-            if self._is_ready(values):
+            if compiled.is_ready(values) and all(values[v].flags.c_contiguous for v in self._turns):
                 self._run(values, counts, done)
                 return
             yield turn
             now = perf_counter()
-            self._seconds += now - began
+            compiled.seconds += now - began
             began = now
-
-    def _is_ready(self, values: Values) -> bool:
-        """Whether turns are compiled for values that lie as these."""
-        if self._code is None:
-            compiling = SECONDS_PER_NODE * self._nodes
-            looks = (self._seconds >= min(FEWEST_SECONDS, compiling)) + (self._seconds >= compiling)
-            if looks <= self._looked or self._is_pythons:
-                return False
-            self._looked = looks
-            self._look(values, compiles=looks > 1)
-            if self._code is None:
-                return False
-        assert self._written is not None
-        for v, strides in zip(self._written.outside, self._layout, strict=True):
-            x = values[v]
-            if x.strides != strides:
-                return False
-        return all(values[v].flags.c_contiguous for v in self._turns)
-
-    def _look(self, values: Values, *, compiles: bool) -> None:
-        """Look for the code, or compile it."""
-        from hloipu_runtime.kernels.native.library import the_compiler
-        from hloipu_runtime.simulate.functional.loop_writer import written
-        from hloipu_runtime.simulate.functional.region_values import Refused
-
-        compiler = the_compiler()
-        try:
-            if compiler is None:
-                raise Refused
-            self._written = self._written or written(self._node, self._table, self._first, values)
-        except Refused:
-            self._is_pythons = True
-            return
-        region, memories = self._written.region, self._written.memories
-        self._code = compiler.code(
-            lambda name: region.whole(name, memories), settings().code_folder, compiles=compiles
-        )
-        if self._code is None:
-            self._is_pythons = compiles
-            return
-        self._layout = [values[v].strides for v in self._written.outside]
-        arena = aligned_empty((max(1, region.arena_bytes),), np.dtype(np.uint8))
-        self._kept = region.header(), arena, region.kept_constants()
 
     def _run(self, values: Values, counts: Counts, done: int) -> None:
         """Do all turns that are left, some of them in each call."""
-        written, code, (header, *kept) = self._written, self._code, self._kept
-        assert written is not None
-        assert code is not None
-        state = [np.array(values[v]) for v in self._turns]
-        arrays = (header, *kept, *[values[v] for v in written.outside], *state)
+        state = [values[v].copy() for v in self._turns]
+        call = self._compiled.calls(values, state)
         for v, x in zip(self._turns, state, strict=True):
             values[v] = x  # also of a run that is broken off: what the last whole turn left
         left = None if isinstance(self._what, RepeatWhile) else self._what.count - done
-        most, address = _FIRST_TURNS, id(arrays)
+        most = _FIRST_TURNS
         while left is None or left:
-            header[0] = most if left is None else min(most, left)
             began = perf_counter()
-            with _one_thread() if written.multiplies else _NOTHING:
-                code(address)
-            taken, is_ended = int(header[1]), bool(header[2])
+            taken, is_ended = call(most if left is None else min(most, left))
             self._count(counts, taken, is_ended=is_ended)
             if is_ended:
                 break
@@ -166,3 +249,54 @@ def _one_thread() -> Any:
     from hloipu_runtime.kernels.contractions.blas_threads import on_one_thread
 
     return on_one_thread()
+
+
+# ---- what may be compiled ------------------------------------------------------------------------
+MOST_ELEMENTS_MADE = 1 << 14
+"""Of what a node makes: larger arrays are better computed a few rows at a time, in cache, and
+sums of more are the plain path's alone."""
+FEWEST_OPS = 4
+"""One after another that are compiled without a loop: a call takes Python as long as some three."""
+MOST_TOGETHER = 100
+"""One after another, which LLVM compiles in about a second."""
+
+
+def is_small(node: Node, table: Sequence[Value], first: Values) -> bool:
+    """Whether a node may be compiled with others."""
+    if is_known(node, first):
+        return True
+    what = node.what
+    if isinstance(what, Codelet):
+        if not (what.is_compiled or what.rearranges):
+            return False
+        if what.overwrites_a_part:
+            return True
+    elif not isinstance(what, Definition):
+        return False
+    return all(0 < prod(table[v].shape) <= MOST_ELEMENTS_MADE for v in node.writes)
+
+
+def is_small_loop(node: Node, table: Sequence[Value], first: Values) -> bool:
+    """Whether a loop may be compiled."""
+    return all(is_small(inner, table, first) for block in node.blocks for inner in block.nodes)
+
+
+def small_runs(
+    nodes: Sequence[Node], table: Sequence[Value], first: Values
+) -> Iterator[tuple[int, int]]:
+    """Yield where nodes begin and end that are compiled together."""
+    for small, group in groupby(enumerate(nodes), lambda x: is_small(x[1], table, first)):
+        places = [n for n, _ in group] if small else []
+        for k in range(0, len(places), MOST_TOGETHER):
+            own = places[k : k + MOST_TOGETHER]
+            ops = sum(_ops(nodes[n]) for n in own if not is_known(nodes[n], first))
+            if ops >= FEWEST_OPS:
+                yield own[0], own[-1] + 1
+
+
+def _ops(node: Node) -> int:
+    """Return how many ops a node is, for each of which Python calls numpy."""
+    what: Any = node.what
+    expressions = getattr(what, "expressions", None) or [getattr(what, "expression", None)]
+    ops = (op.op for x in expressions if x is not None for op in x.nodes)
+    return max(1, sum(op not in ("constant", "copy") for op in ops))

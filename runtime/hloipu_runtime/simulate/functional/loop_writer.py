@@ -1,13 +1,13 @@
-"""Writes a loop's nodes as one compiled function: small arrays, whatever they do step by step.
+"""Writes a loop, or nodes one after another, as one compiled function on small arrays.
 
 What is written has the bits of the plain path: the same instructions, numpy's own loops and
 products on arrays that lie alike, and sums in the same order. What cannot be told to be so is
-refused: the loop then stays Python's.
+refused: it then stays Python's.
 """
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,12 +27,13 @@ from hloipu_runtime.kernels.native.regions import (
     Register,
 )
 from hloipu_runtime.program.program import Array, Value
-from hloipu_runtime.program.steps import Definition, RepeatWhile, ValueId
+from hloipu_runtime.program.steps import Definition, Repeat, RepeatWhile, ValueId
 from hloipu_runtime.simulate.functional.known_values import is_known
-from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
+from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
+from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import MOST_ELEMENTS, Refused, Sizes
+from hloipu_runtime.simulate.functional.region_values import Refused, Sizes
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 MOST_NODES = 400
@@ -44,36 +45,58 @@ class Written(NamedTuple):
 
     region: Region
     memories: tuple[str, ...]
-    """Names of the memory of `outside`, then of `turns`."""
+    """Names of the memory of `outside`, then of `left`."""
     outside: tuple[ValueId, ...]
-    """Values from around the loop that it reads."""
-    turns: tuple[ValueId, ...]
-    """Values that it carries from turn to turn, in row-major arrays."""
+    """Values that others make."""
+    left: tuple[ValueId, ...]
+    """Values that a loop carries from turn to turn, or nodes leave, in row-major arrays."""
     multiplies: bool
     """Whether BLAS must be told to use one thread."""
 
 
-def written(node: Node, table: Sequence[Value], first: Values, values: Values) -> Written:
+def written_loop(node: Node, table: Sequence[Value], first: Values, values: Values) -> Written:
     """Return a loop's text for outside values that lie as these; raises Refused."""
-    loop = node.what
-    assert not isinstance(loop, Codelet | Definition)
-    return _Writer(node, table, first, values).written()
+    return _Writer(table, first, values).loop(node)
+
+
+def written_nodes(
+    nodes: Sequence[Node],
+    results: Sequence[ValueId],
+    table: Sequence[Value],
+    first: Values,
+    values: Values,
+) -> Written:
+    """Return the text of nodes one after another, which leave some results; raises Refused."""
+    return _Writer(table, first, values).nodes(nodes, results)
 
 
 class _Writer(RegionReductions, RegionProducts):
-    def written(self) -> Written:
-        loop, region = self.node.what, self.region
-        carried = loop.carried  # type: ignore[union-attr]
-        body = self.node.blocks[-1]
-        if sum(len(block.nodes) for block in self.node.blocks) > MOST_NODES:
+    def nodes(self, nodes: Sequence[Node], results: Sequence[ValueId]) -> Written:
+        self._begin(results, {v: v for v in results})
+        self._block(nodes, results)
+        self._carry([(v, v) for v in results])
+        self.region.line("ret void")
+        return self._end(results)
+
+    def _begin(self, left: Sequence[ValueId], turn_of: dict[ValueId, ValueId]) -> None:
+        """Give memory to what is left to the next turn, or to others."""
+        for k, value in enumerate(left):
+            self.state[value] = self._carried(value, f"%left.{k}")
+        self.turn_of = turn_of
+
+    def _end(self, left: Sequence[ValueId]) -> Written:
+        names = (*self.outside.values(), *(x.memory.pointer for x in self.state.values()))
+        return Written(self.region, names, tuple(self.outside), tuple(left), self.multiplies)
+
+    def loop(self, node: Node) -> Written:
+        loop, region = node.what, self.region
+        assert isinstance(loop, Repeat | RepeatWhile)
+        carried, body = loop.carried, node.blocks[-1]
+        if sum(len(block.nodes) for block in node.blocks) > MOST_NODES:
             raise Refused
         turns = tuple(x.turn for x in carried)
-        for k, turn in enumerate(turns):
-            self.state[turn] = self._carried(turn, f"%turn.{k}")
-        following: dict[ValueId, list[ValueId]] = {}
-        for x in carried:
-            following.setdefault(x.following, []).append(x.turn)
-        self.turn_of = {v: into[0] for v, into in following.items()}
+        following = {x.following: x.turn for x in reversed(carried)}
+        self._begin(turns, following)
         most, done_at, ended_at = (
             region.new(f"getelementptr i64, ptr %header, i64 {k}") if k else "%header"
             for k in range(3)
@@ -89,10 +112,10 @@ class _Writer(RegionReductions, RegionProducts):
         region.choose(again, "going", "stopped")
         region.begin("going")
         if isinstance(loop, RepeatWhile):
-            self._block(self.node.blocks[0], (loop.predicate_value, *turns))
+            self._block(node.blocks[0].nodes, (loop.predicate_value, *turns))
             region.choose(region.one(self._value(loop.predicate_value)), "body", "ended")
             region.begin("body")
-        self._block(body, tuple(following))
+        self._block(body.nodes, tuple(following))
         self._carry([(x.turn, x.following) for x in carried])
         following_turn = region.new("add nuw i64 %done, 1")
         region.text.lines[phi] = (
@@ -106,8 +129,7 @@ class _Writer(RegionReductions, RegionProducts):
             region.line(f"store i64 %done, ptr {done_at}")
             region.line(f"store i64 {ended}, ptr {ended_at}")
             region.line("ret void")
-        names = (*self.outside.values(), *(x.memory.pointer for x in self.state.values()))
-        return Written(region, names, tuple(self.outside), turns, self.multiplies)
+        return self._end(turns)
 
     def _carried(self, value: ValueId, name: str) -> Place:
         shape, kind = self._form(value)
@@ -134,14 +156,14 @@ class _Writer(RegionReductions, RegionProducts):
         for source, target in moving:
             self.region.copy(source, target)
 
-    def _block(self, block: Collapsed, kept: Sequence[ValueId]) -> None:
+    def _block(self, nodes: Sequence[Node], kept: Sequence[ValueId]) -> None:
         """Write the nodes of a block; `kept` outlive it."""
         self.last = {}
-        for n, node in enumerate(block.nodes):
+        for n, node in enumerate(nodes):
             for value in node.reads:
                 self.last[value] = n
         self.last |= dict.fromkeys(kept, float("inf"))
-        for n, node in enumerate(block.nodes):
+        for n, node in enumerate(nodes):
             self.now = n
             if not is_known(node, self.first):
                 self._node(node)
@@ -151,7 +173,7 @@ class _Writer(RegionReductions, RegionProducts):
         for v in (*node.reads, *node.writes):
             if 0 in self.table[v].shape:
                 raise Refused
-        large = [v for v in node.writes if prod(self.table[v].shape) > MOST_ELEMENTS]
+        large = [v for v in node.writes if prod(self.table[v].shape) > MOST_ELEMENTS_MADE]
         if large and not isinstance(what, DynamicUpdateSlice):
             raise Refused
         match what:
@@ -209,7 +231,7 @@ class _Writer(RegionReductions, RegionProducts):
             source = self._value(piece.value)
             if isinstance(source, Register):
                 return source._replace(shape=shape)
-            view = source.view.reshape(piece.view)[cuts_of(piece)[0]]
+            view = _cut(source.view.reshape(piece.view), cuts_of(piece)[0])
             return self._view(source, view)
         pieces = [(self._value(p.value), p.view, *cuts_of(p)) for p in what.pieces]
         if what.base is None:
@@ -217,9 +239,9 @@ class _Writer(RegionReductions, RegionProducts):
         else:
             target = self._overwritten(what.value, what.base, [x for x, *_ in pieces])
         for source, viewed, origin, box in pieces:
-            part = target.seen(target.view[box])
+            part = target.seen(_cut(target.view, box))
             if isinstance(source, Place):
-                source = self._view(source, source.view.reshape(viewed)[origin])
+                source = self._view(source, _cut(source.view.reshape(viewed), origin))
             self.region.copy(source, part)
         return target
 
@@ -230,7 +252,7 @@ class _Writer(RegionReductions, RegionProducts):
             is_read = any(isinstance(x, Place) and x.memory is source.memory for x in reads)
             if source.view.flags.c_contiguous and not is_read and self._is_dead(source.memory):
                 return source
-        if prod(self.table[written].shape) > MOST_ELEMENTS:
+        if prod(self.table[written].shape) > MOST_ELEMENTS_MADE:
             raise Refused
         target = self._place_for(written, [source, *reads])
         self.region.copy(source, target)
@@ -259,7 +281,7 @@ class _Writer(RegionReductions, RegionProducts):
             if start is not None:
                 offset = region.new(f"mul nsw i64 {start}, {stride}")
                 pointer = region.new(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        view = data.view[tuple(slice(n) for n in sizes)]
+        view = _cut(data.view, [slice(n) for n in sizes])
         return Place(Memory(pointer, 0, view), view, data.type)
 
     def _slice(self, node: Node) -> Held:
@@ -296,3 +318,10 @@ class _Writer(RegionReductions, RegionProducts):
             for v, labels in zip(node.reads, what.labels, strict=True)
         ]
         return self._expression(what.expression, operands, shape, node.writes)
+
+
+def _cut(array: Array, parts: Sequence[slice]) -> Array:
+    """Return a part as an array, also of an array without dimensions."""
+    index: tuple[Any, ...] = (*parts, ...)
+    view: Array = array[index]
+    return view

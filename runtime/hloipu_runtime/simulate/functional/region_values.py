@@ -20,12 +20,7 @@ from hloipu_runtime.kernels.native.regions import (
 )
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import ValueId
-from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.whole_tensors import Values
-
-MOST_ELEMENTS = 1 << 14
-"""Of what a node makes: larger arrays are better computed a few rows at a time, in cache, and
-sums of more are the plain path's alone."""
 
 Sizes = tuple[int, ...]
 
@@ -37,8 +32,9 @@ class Refused(Exception):
 class RegionValues:
     """Values by number: in registers, in the arena, in memory from outside or of the next turn."""
 
-    def __init__(self, node: Node, table: Sequence[Value], first: Values, values: Values) -> None:
-        self.node, self.table, self.first, self.given = node, table, first, values
+    def __init__(self, table: Sequence[Value], first: Values, values: Values) -> None:
+        """Begin with outside values that lie as these; `first`: those that no run changes."""
+        self.table, self.first, self.given = table, first, values
         self.region = Region()
         self.held: dict[ValueId, Held] = {}
         self.outside: dict[ValueId, str] = {}

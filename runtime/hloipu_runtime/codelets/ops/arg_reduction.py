@@ -1,0 +1,70 @@
+"""Reductions of values and their places by a body that keeps the largest, or the smallest.
+
+A body of comparisons and choices alone depends on how its operands are ordered, and on nothing
+else: what it does for one of each order is what it always does.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from hloipu_runtime.codelets.core.codelet import Array, Bound
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.reduction import arg_extremum
+
+_OF_ORDER = frozenset({"and", "compare", "not", "or", "select"})
+_OWN_ORDERS = ("", "FLOAT", "SIGNED", "UNSIGNED")
+
+
+@lru_cache(maxsize=1024)
+def keeps_largest(body: Expression) -> bool | None:
+    """Whether a body keeps the larger value, or the smaller one; None: it does something else.
+
+    NaN wins, then the value that was there before; of equal ones the lower place is kept.
+    """
+    types = body.operand_types
+    if len(types) != 4 or types[:2] != types[2:] or len(body.results) != 2:
+        return None
+    if not ELEMENT_TYPES[types[0]].is_float or not ELEMENT_TYPES[types[1]].is_integer:
+        return None
+    for node in body.nodes:
+        order = str(dict(node.parameters).get("type") or "")
+        if node.op not in _OF_ORDER or order not in _OWN_ORDERS:
+            return None
+    from hloipu_runtime.codelets.core.expression import region
+
+    values = np.array([1, 2, np.nan], storage_dtype(types[0]))
+    places = np.array([1, 2], storage_dtype(types[1]))
+    a, i, b, j = (x.ravel() for x in np.meshgrid(values, places, values, places))
+    kept = region(body)(a, i, b, j)
+    for largest in (True, False):
+        better = ((a > b) if largest else (a < b)) | np.isnan(a)
+        value = np.where(better, a, b)
+        place = np.where(better | ((a == b) & (i < j)), i, j)
+        if np.array_equal(kept[0], value, equal_nan=True) and np.array_equal(kept[1], place):
+            return largest
+    return None
+
+
+def by_places(general: Bound, dimension: int, *, largest: bool) -> Bound:
+    """Return such a reduction along one dimension by numpy, where it is sure to be `general`'s.
+
+    That is where places count up from zero, it begins with the first and the worst value, and no
+    value is an infinity or a zero, whose sign the body decides.
+    """
+    worst = -np.inf if largest else np.inf
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+        x, places, init, first = arrays
+        count = x.shape[dimension]
+        numbers = np.arange(count).reshape((-1,) + (1,) * (x.ndim - 1 - dimension))
+        if init == worst and first == 0 and (places == numbers).all():
+            values, at = arg_extremum(x, dimension, largest=largest, place_dtype=places.dtype.str)
+            if not (np.isinf(values) | (values == 0)).any():
+                return [values, at]
+        return general(arrays, outs)
+
+    return run
