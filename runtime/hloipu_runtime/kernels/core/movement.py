@@ -10,12 +10,9 @@ from types import EllipsisType
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import LINE_BYTES, Array
 from hloipu_runtime.kernels.core.monoids import wrap_integer
 from hloipu_runtime.kernels.core.rounding import round_to
-
-STRIP_ROWS = 32
-"""Source rows copied at once by a transposing copy: their cache lines are used whole."""
 
 STRIP_THRESHOLD_ELEMENTS = 1 << 14
 """Below this, one plain copy is as fast as strips."""
@@ -30,28 +27,34 @@ def index_of(slices: Iterable[slice]) -> Index:
 
 
 def contiguous(x: Array) -> Array:
-    """Return `x` in row-major memory, copying in cache-sized strips if it is a transposed view."""
+    """Return `x` in row-major memory, copied in cache-sized strips if it is a transposed view."""
     if x.flags.c_contiguous:
         return x
-    if x.size < STRIP_THRESHOLD_ELEMENTS or x.ndim < 2:
-        return np.ascontiguousarray(x)
-    unit = _unit_stride_axis(x)
-    if unit in (None, x.ndim - 1):
+    if x.size < STRIP_THRESHOLD_ELEMENTS:
         return np.ascontiguousarray(x)
     out = np.empty(x.shape, x.dtype)
-    columns = x.shape[-1]
-    for start in range(0, columns, STRIP_ROWS):
-        stop = min(start + STRIP_ROWS, columns)
-        out[..., start:stop] = x[..., start:stop]
+    copy_into(out, x)
     return out
 
 
-def _unit_stride_axis(x: Array) -> int | None:
-    """Find the axis along which neighbours lie next to each other in memory."""
-    for axis in range(x.ndim - 1, -1, -1):
-        if x.shape[axis] > 1 and abs(x.strides[axis]) == x.itemsize:
-            return axis
-    return None
+def copy_into(target: Array, source: Array) -> None:
+    """Copy, a transposed view in strips: each writes one cache line of every row of the target."""
+    last = None if source.size < STRIP_THRESHOLD_ELEMENTS else _split_axis(source)
+    if last is None:
+        target[...] = source
+        return
+    before, rows = (slice(None),) * last, max(1, LINE_BYTES // source.itemsize)
+    for start in range(0, source.shape[last], rows):
+        strip = (*before, slice(start, start + rows))
+        target[strip] = source[strip]
+
+
+def _split_axis(x: Array) -> int | None:
+    """Return the last axis if neighbours in memory are those along another one, else None."""
+    axes = [axis for axis, n in enumerate(x.shape) if n > 1]
+    if not axes or abs(x.strides[axes[-1]]) <= x.itemsize:
+        return None
+    return axes[-1] if any(abs(x.strides[axis]) == x.itemsize for axis in axes) else None
 
 
 def iota(shape: Sequence[int], dimension: int, element_type: str) -> Array:
