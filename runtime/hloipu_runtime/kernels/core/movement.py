@@ -5,6 +5,7 @@ strides); `contiguous` turns any view into row-major memory in strips that stay 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from types import EllipsisType
 
 import numpy as np
@@ -17,6 +18,8 @@ from hloipu_runtime.kernels.core.rounding import round_to
 STRIP_THRESHOLD_ELEMENTS = 1 << 14
 """Below this, one plain copy is as fast as strips."""
 
+SMALLEST_STRIP_ELEMENTS = 1 << 10
+"""Below this, a strip's call takes longer than its elements."""
 
 Index = tuple[slice | EllipsisType, ...]
 
@@ -39,22 +42,37 @@ def contiguous(x: Array) -> Array:
 
 def copy_into(target: Array, source: Array) -> None:
     """Copy, a transposed view in strips: each writes one cache line of every row of the target."""
-    last = None if source.size < STRIP_THRESHOLD_ELEMENTS else _split_axis(source)
-    if last is None:
+    if source.size < STRIP_THRESHOLD_ELEMENTS or source.shape != target.shape:
         target[...] = source
         return
-    before, rows = (slice(None),) * last, max(1, LINE_BYTES // source.itemsize)
-    for start in range(0, source.shape[last], rows):
-        strip = (*before, slice(start, start + rows))
+    for strip in product(*_strips(target, source)):
         target[strip] = source[strip]
 
 
-def _split_axis(x: Array) -> int | None:
-    """Return the last axis if neighbours in memory are those along another one, else None."""
-    axes = [axis for axis, n in enumerate(x.shape) if n > 1]
-    if not axes or abs(x.strides[axes[-1]]) <= x.itemsize:
-        return None
-    return axes[-1] if any(abs(x.strides[axis]) == x.itemsize for axis in axes) else None
+def _strips(target: Array, source: Array) -> list[list[slice]]:
+    """Return the pieces of each axis that a copy is cut into.
+
+    numpy goes through the target in its order. Before it comes to the axis along which the source's
+    neighbours lie it is to read no more lines of the source than it writes elements of a line.
+    """
+    sizes = source.shape
+    strips = [[slice(None)] for _ in sizes]
+    order = sorted(
+        (axis for axis, n in enumerate(sizes) if n > 1), key=lambda axis: abs(target.strides[axis])
+    )
+    beside = [k for k, axis in enumerate(order) if abs(source.strides[axis]) == source.itemsize]
+    if not beside:
+        return strips
+    room, elements = max(1, LINE_BYTES // source.itemsize), source.size
+    for axis in order[: min(beside)]:
+        step = min(room, sizes[axis])
+        room = max(1, room // sizes[axis])
+        count = -(-sizes[axis] // step)
+        if elements < count * SMALLEST_STRIP_ELEMENTS:
+            break
+        elements //= count
+        strips[axis] = [slice(n, n + step) for n in range(0, sizes[axis], step)]
+    return strips
 
 
 def iota(shape: Sequence[int], dimension: int, element_type: str) -> Array:
