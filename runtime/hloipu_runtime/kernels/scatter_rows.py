@@ -213,11 +213,14 @@ def _indexed(table: Array, targets: Targets, rows: Array, monoid: str, element_t
     if is_rounded:
         places, values = from_storage(places, element_type), from_storage(values, element_type)
     with quietly():
-        for piece, group, at, kept in targets.pieces(max(1, INDEXED_CHUNK_ELEMENTS // width)):
+        for piece, at in targets.pieces(max(1, INDEXED_CHUNK_ELEMENTS // width)):
+            part = values[piece]
+            if at.min() < 0:
+                kept = np.flatnonzero(at >= 0)
+                at, part = at[kept], part[kept]
             if width > 1:
                 at = (at[:, np.newaxis] * width + np.arange(width)).reshape(-1)
-            part = values[piece] if kept is None else values[piece][kept]
-            ufunc.at(places[group].reshape(-1), at, part.reshape(-1))
+            ufunc.at(places.reshape(-1), at, part.reshape(-1))
     if is_rounded:
         table[...] = to_storage(places, element_type)
         return

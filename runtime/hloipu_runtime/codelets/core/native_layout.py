@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous
 
 FEWEST_COLUMNS = 32
 """With fewer, operands are repeated to full size first: a kernel sets up a row in some 10 ns."""
@@ -191,4 +192,4 @@ def laid_out(x: Array, shape: Sizes, layout: Layout, place: Place) -> Array:
     if not place.column_bytes:
         kept: list[slice | int] = [slice(None)] * layout.split
         whole = whole[(*kept, *[0] * (len(shape) - layout.split))]
-    return np.ascontiguousarray(whole)
+    return contiguous(whole)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Array, Block
-from hloipu_runtime.kernels.core.movement import STRIP_ROWS, STRIP_THRESHOLD_ELEMENTS
+from hloipu_runtime.kernels.core.movement import copy_into
 
 
 def delivered(view: Array, result: Block) -> Array:
@@ -14,26 +14,6 @@ def delivered(view: Array, result: Block) -> Array:
         return view
     copy_into(result.array, view)
     return result.array
-
-
-def copy_into(target: Array, source: Array) -> None:
-    """Copy, a transposed view in strips: the source's cache lines are then used whole."""
-    if source.size < STRIP_THRESHOLD_ELEMENTS or source.ndim < 2 or not _is_transposed(source):
-        target[...] = source
-        return
-    for start in range(0, source.shape[-1], STRIP_ROWS):
-        stop = start + STRIP_ROWS
-        target[..., start:stop] = source[..., start:stop]
-
-
-def _is_transposed(x: Array) -> bool:
-    """Whether neighbours in memory are neighbours along another axis than the last."""
-    if x.shape[-1] < 2 or abs(x.strides[-1]) <= x.itemsize:
-        return False
-    return any(
-        n > 1 and abs(step) == x.itemsize
-        for n, step in zip(x.shape[:-1], x.strides[:-1], strict=True)
-    )
 
 
 def first_start(block: Block, dimension: int) -> int:

@@ -5,21 +5,21 @@ strides); `contiguous` turns any view into row-major memory in strips that stay 
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 from types import EllipsisType
 
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import LINE_BYTES, Array
 from hloipu_runtime.kernels.core.monoids import wrap_integer
 from hloipu_runtime.kernels.core.rounding import round_to
-
-STRIP_ROWS = 32
-"""Source rows copied at once by a transposing copy: their cache lines are used whole."""
 
 STRIP_THRESHOLD_ELEMENTS = 1 << 14
 """Below this, one plain copy is as fast as strips."""
 
+SMALLEST_STRIP_ELEMENTS = 1 << 10
+"""Below this, a strip's call takes longer than its elements."""
 
 Index = tuple[slice | EllipsisType, ...]
 
@@ -30,28 +30,49 @@ def index_of(slices: Iterable[slice]) -> Index:
 
 
 def contiguous(x: Array) -> Array:
-    """Return `x` in row-major memory, copying in cache-sized strips if it is a transposed view."""
+    """Return `x` in row-major memory, copied in cache-sized strips if it is a transposed view."""
     if x.flags.c_contiguous:
         return x
-    if x.size < STRIP_THRESHOLD_ELEMENTS or x.ndim < 2:
-        return np.ascontiguousarray(x)
-    unit = _unit_stride_axis(x)
-    if unit in (None, x.ndim - 1):
+    if x.size < STRIP_THRESHOLD_ELEMENTS:
         return np.ascontiguousarray(x)
     out = np.empty(x.shape, x.dtype)
-    columns = x.shape[-1]
-    for start in range(0, columns, STRIP_ROWS):
-        stop = min(start + STRIP_ROWS, columns)
-        out[..., start:stop] = x[..., start:stop]
+    copy_into(out, x)
     return out
 
 
-def _unit_stride_axis(x: Array) -> int | None:
-    """Find the axis along which neighbours lie next to each other in memory."""
-    for axis in range(x.ndim - 1, -1, -1):
-        if x.shape[axis] > 1 and abs(x.strides[axis]) == x.itemsize:
-            return axis
-    return None
+def copy_into(target: Array, source: Array) -> None:
+    """Copy, a transposed view in strips: each writes one cache line of every row of the target."""
+    if source.size < STRIP_THRESHOLD_ELEMENTS or source.shape != target.shape:
+        target[...] = source
+        return
+    for strip in product(*_strips(target, source)):
+        target[strip] = source[strip]
+
+
+def _strips(target: Array, source: Array) -> list[list[slice]]:
+    """Return the pieces of each axis that a copy is cut into.
+
+    numpy goes through the target in its order. Before it comes to the axis along which the source's
+    neighbours lie it is to read no more lines of the source than it writes elements of a line.
+    """
+    sizes = source.shape
+    strips = [[slice(None)] for _ in sizes]
+    order = sorted(
+        (axis for axis, n in enumerate(sizes) if n > 1), key=lambda axis: abs(target.strides[axis])
+    )
+    beside = [k for k, axis in enumerate(order) if abs(source.strides[axis]) == source.itemsize]
+    if not beside:
+        return strips
+    room, elements = max(1, LINE_BYTES // source.itemsize), source.size
+    for axis in order[: min(beside)]:
+        step = min(room, sizes[axis])
+        room = max(1, room // sizes[axis])
+        count = -(-sizes[axis] // step)
+        if elements < count * SMALLEST_STRIP_ELEMENTS:
+            break
+        elements //= count
+        strips[axis] = [slice(n, n + step) for n in range(0, sizes[axis], step)]
+    return strips
 
 
 def iota(shape: Sequence[int], dimension: int, element_type: str) -> Array:

@@ -268,6 +268,8 @@ def _convert(g: Given) -> str:
     if after[0] == "f":
         unsigned = before[0] in "up"
         return text.new(f"{'uitofp' if unsigned else 'sitofp'} {g.source} {x} to {g.kind}")
+    if before[0] == "f" and int(after[1:]) <= 16:
+        return _to_short(g)
     if before[0] == "f":
         sign = "s" if after[0] == "s" else "u"
         return text.call(f"llvm.fpto{sign}i.sat.{g.kind}.{g.intrinsic}", g.kind, (g.source, x))
@@ -277,6 +279,22 @@ def _convert(g: Given) -> str:
         return x
     how = "trunc" if new < old else "sext" if before[0] == "s" else "zext"
     return text.new(f"{how} {g.source} {x} to {g.kind}")
+
+
+def _to_short(g: Given) -> str:
+    """Convert floats to integers of up to 16 bits; LLVM's own clamping is not done in vectors."""
+    text, (x,), bits = g.text, g.values, int(g.type[1:])
+    low, high = (
+        (-(1 << bits - 1), (1 << bits - 1) - 1) if g.type[0] == "s" else (0, (1 << bits) - 1)
+    )
+    clamped = x
+    for relation, bound in (("ogt", low), ("olt", high)):
+        inside = text.new(f"fcmp {relation} {g.source} {clamped}, {number(bound)}")
+        clamped = text.new(f"select i1 {inside}, {g.source} {clamped}, {g.source} {number(bound)}")
+    nan = text.new(f"fcmp uno {g.source} {x}, {x}")
+    clamped = text.new(f"select i1 {nan}, {g.source} {number(0)}, {g.source} {clamped}")
+    whole = text.new(f"fptosi {g.source} {clamped} to i32")
+    return text.new(f"trunc i32 {whole} to {g.kind}")
 
 
 def _bitcast(g: Given) -> str:

@@ -19,31 +19,33 @@ class Targets(NamedTuple):
     group: int
     """How many numbers name rows of the first group, then of the second, …"""
 
-    def flat(self) -> Array:
-        """Return them as rows of the whole table, int64; -1 of those that name none."""
+    def flat(self, first: int = 0) -> Array:
+        """Return them as rows of the whole table, int64; -1 of those that name none.
+
+        `first` is the first row of the first group.
+        """
         is_inside = inside(self.numbers, self.rows - 1)
         flat = self.numbers.astype(np.int64)
         if self.group < flat.size:
             grouped = flat.reshape(-1, self.group)
             grouped += np.arange(len(grouped))[:, np.newaxis] * self.rows
+        if first:
+            flat += first
         if not is_inside.all():
             flat[~is_inside] = -1
         return flat
 
-    def pieces(self, most: int) -> Iterator[tuple[slice, slice, Array, Array | None]]:
-        """Yield pieces of at most so many numbers: which they are, the rows of their group.
-
-        Then the numbers as int64, and which of the piece name rows; None: all.
-        """
-        for begin in range(0, self.numbers.size, self.group):
-            first = begin // self.group * self.rows
-            for start in range(begin, begin + self.group, most):
-                piece = slice(start, min(start + most, begin + self.group))
-                numbers = self.numbers[piece]
-                is_inside = inside(numbers, self.rows - 1)
-                kept = None if is_inside.all() else np.flatnonzero(is_inside)
-                at = numbers if kept is None else numbers[kept]
-                yield piece, slice(first, first + self.rows), at.astype(np.int64), kept
+    def pieces(self, most: int) -> Iterator[tuple[slice, Array]]:
+        """Yield pieces of about so many numbers: which they are, and `flat` of them."""
+        groups = max(1, most // self.group)
+        span = groups * self.group
+        for begin in range(0, self.numbers.size, span):
+            end = min(begin + span, self.numbers.size)
+            step = most if groups == 1 else span
+            for start in range(begin, end, step):
+                piece = slice(start, min(start + step, end))
+                part = self._replace(numbers=self.numbers[piece])
+                yield piece, part.flat(begin // self.group * self.rows)
 
 
 def inside(column: Array, limit: int) -> Array:

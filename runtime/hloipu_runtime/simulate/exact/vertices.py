@@ -9,9 +9,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
-from hloipu_runtime.codelets.core.placing import copy_into
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
 from hloipu_runtime.kernels.core.blocks import put
+from hloipu_runtime.kernels.core.movement import copy_into
 from hloipu_runtime.program.mapping import Span, Spans
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup

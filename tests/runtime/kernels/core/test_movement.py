@@ -52,6 +52,17 @@ def test_contiguous_of_a_large_transpose_equals_a_plain_copy() -> None:
         got = movement.contiguous(x.transpose(order))
         assert got.flags.c_contiguous
         np.testing.assert_array_equal(got, np.array(x.transpose(order), order="C"))
+    column = np.broadcast_to(x.transpose(2, 1, 0)[..., np.newaxis], (37, 7, 130, 1))
+    np.testing.assert_array_equal(movement.contiguous(column), column)
+
+
+def test_tiles_parts_of_a_transposed_whole_are_copied_whole() -> None:
+    # Grid axes of rows and columns first, as the parts of tiles lie in a whole.
+    source = np.arange(360 * 224).reshape(360, 224).T
+    target = np.zeros_like(source, order="C")
+    parts = [x.reshape(16, 14, 9, 40).transpose(0, 2, 3, 1) for x in (target, source)]
+    movement.copy_into(*parts)
+    np.testing.assert_array_equal(target, source)
 
 
 def test_reshape_of_a_transposed_view_is_row_major() -> None:
