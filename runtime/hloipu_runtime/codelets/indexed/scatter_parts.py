@@ -205,7 +205,7 @@ class _Call:
             return np.asarray(np.maximum(np.searchsorted(starts, column, "right") - 1, 0))
         # Many places: each one's range is looked up.
         holders = np.repeat(np.arange(starts.size), np.diff(starts, append=size))
-        return holders.take(column - starts[0], mode="clip")
+        return np.asarray(holders.take(column - starts[0], mode="clip"))
 
     def _vectors(self, valid: Array) -> Array:
         """Return index vectors, first, with those of skipped windows nowhere."""
