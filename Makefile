@@ -187,7 +187,7 @@ kill-resume: install ## 42 training runs of every kind killed at any moment and 
 	$(BIN)/python -m tools.kill_resume
 
 .PHONY: prove-exchanges
-prove-exchanges: install ## 5,000 tampered programs: who finds out (3 minutes)
+prove-exchanges: install ## 5,000 tampered programs: who finds out (6 minutes)
 	$(BIN)/python -m tools.prove_exchanges --programs 200 --mutants 5000
 
 MUTANTS ?= $(if $(filter command line,$(origin N)),$(N),300)

@@ -102,6 +102,7 @@ def test_the_referee_finds_nothing_misread_or_missing(sample: str, target: str) 
 
 
 @ON_FEW_TILES
+@pytest.mark.thinned(2)
 def test_no_two_live_variables_share_a_byte(sample: str, target: str) -> None:
     program = program_of(sample, target)
     assert overlaps(program.program, program.memory_plan.addresses, Random(0), 2) == []

@@ -104,7 +104,7 @@ CUTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("mode", ["functional", "exact"])
 @pytest.mark.parametrize("cut", CUTS, ids=str)
 def test_a_run_takes_what_its_slots_take(cut: Cut, mode: str) -> None:

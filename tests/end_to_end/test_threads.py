@@ -59,6 +59,7 @@ def session_bits(_: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thinned(3)
 def test_runs_in_threads_give_the_bits_of_runs_alone(name: str) -> None:
     given = [arguments(name, seed) for seed in range(4)]
     alone = [bits(program(name).run(*x).outputs) for x in given]

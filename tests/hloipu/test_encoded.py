@@ -84,6 +84,7 @@ def test_loops_train_like_pipelines(form: str, reduction: str, micro_batches: in
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("schedule", [None, "interleaved", "sequential"])
+@pytest.mark.thinned(2)
 def test_variants_are_compiled_to_what_they_say(name: str, schedule: str | None) -> None:
     variant = VARIANTS[name]
     if name == "batches in parts" and schedule not in (None, "sequential"):

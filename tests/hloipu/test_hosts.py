@@ -57,6 +57,7 @@ APART: dict[str, tuple[CompiledProgram, int | None, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", APART)
+@pytest.mark.thinned(3)
 def test_processes_compute_what_one_process_does(name: str, tmp_path: Path) -> None:
     made, processes, state = APART[name]
     data: Any = elements(16) if processes else PerHost([FIRST, SECOND])

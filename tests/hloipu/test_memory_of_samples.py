@@ -19,6 +19,7 @@ NAMES = (
 
 @pytest.mark.parametrize("tiles", ["4", "7"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.thinned(2)
 def test_sample(name: str, tiles: str) -> None:
     machine = load_machine("tiny", {"tiles_per_ipu": tiles})
     module = parse((SAMPLES / f"{name}.hlo").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ REMAINING = (EQUIVALENT, SAME_DATA, UNUSED, MASKED, UNRUN)
 
 def table(verdicts: Sequence[Verdict]) -> str:
     """Return the table as text; rates are over the mutants that are not proved equivalent."""
-    head = f"{'kind':20}{'mutants':>8}{'static':>8}{'exact':>8} |"
+    head = f"{'kind':26}{'mutants':>8}{'static':>8}{'exact':>8} |"
     head += "".join(f"{name:>13}" for name in CAUGHT) + " |"
     head += "".join(f"{name:>11}" for name in REMAINING)
     rows = [head, "-" * len(head)]
@@ -34,7 +34,7 @@ def _row(name: str, verdicts: Sequence[Verdict]) -> str:
     run = [v for v in live if v.exact != UNRUN]
     ran = _rate(sum(v.exact in CAUGHT for v in run), len(run))
     counts = Counter(v.exact for v in verdicts)
-    row = f"{name:20}{len(verdicts):>8}{static:>8}{ran:>8} |"
+    row = f"{name:26}{len(verdicts):>8}{static:>8}{ran:>8} |"
     row += "".join(f"{counts[c] or '':>13}" for c in CAUGHT) + " |"
     return row + "".join(f"{counts[c] or '':>11}" for c in REMAINING)
 

@@ -39,6 +39,7 @@ def test_elementwise(target: str) -> None:
 
 
 @pytest.mark.parametrize("dimension", [0, 1, 2])
+@pytest.mark.thinned(3)
 def test_softmax_and_its_gradient(dimension: int) -> None:
     wanted, back = jax.vjp(lambda x: jax.nn.softmax(x, dimension), X)
     (made,) = run("AwsNeuronSoftmax", [X], "f32[3,4,5]", str(dimension))

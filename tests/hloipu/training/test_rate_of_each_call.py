@@ -77,6 +77,7 @@ def assert_like(found: Weights, wanted: Weights) -> None:
     [*((cut, "call") for cut in CUTS), (CUTS[0], "hyper"), (CUTS[3], "hyper")],
     ids=str,
 )
+@pytest.mark.thinned(2)
 def test_each_call_has_its_rate(cut: dict[str, Any], role: str) -> None:
     constants = {} if role == "call" else {"constants": {"lr": 9.0}}
     with opened(cut, role, **constants) as session:

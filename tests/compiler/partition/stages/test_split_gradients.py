@@ -54,6 +54,7 @@ def text() -> str:
 @pytest.mark.parametrize("schedule", ["grouped", "sequential"])
 @pytest.mark.parametrize("stages", [3, 4])
 @pytest.mark.parametrize("replicas", [1, 2])
+@pytest.mark.thinned(4)
 def test_both_parts_of_a_tied_weight_are_accumulated_where_they_are_made(
     text: str, stages: int, schedule: Any, replicas: int
 ) -> None:

@@ -132,7 +132,7 @@ PLANTED: dict[str, tuple[Plant, tuple[str, ...], dict[str, str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_wrong_loop_or_cut_is_found(
     name: str, path: str, monkeypatch: pytest.MonkeyPatch
