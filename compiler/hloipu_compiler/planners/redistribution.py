@@ -7,7 +7,7 @@ is wanted on receive from some of these, which receive from some of those where 
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from hloipu_runtime.costs.exchange_price import (
     exchange_price,
     transfer_price,
 )
-from hloipu_runtime.costs.pieces import Sent, whole_sent
+from hloipu_runtime.costs.pieces import Sent, most_met, whole_sent
 from hloipu_runtime.costs.traffic import whole_traffic
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
@@ -129,21 +129,32 @@ class LeastMoved(NamedTuple):
     """That a sender has something of, its own with them."""
 
     @classmethod
-    def of(cls, tensor: Tensor, lying: Mapping, wanted: Sizes) -> "LeastMoved":
-        """Return what moves where tiles want parts of at most these sizes, and some all elements.
+    def of(cls, tensor: Tensor, lying: Mapping, wanted: Mapping) -> "LeastMoved":
+        """Return what moves to where each element is wanted by some tile.
 
         No tile has more than the largest part, of which it keeps no more than it wants.
         """
-        has = [min(span.size, size) for span, size in zip(lying.spans, tensor.shape, strict=True)]
+        shape = tensor.shape
         bits = ELEMENT_TYPES[tensor.element_type].bits
-        lacking = prod(wanted) - prod(has)
-        if not lying.is_partition or not prod(has) * prod(wanted):
-            return cls(max(0, lacking) * bits // 8)
-        least = cls(max(0, lacking) * bits // 8, prod(map(over, wanted, has)))
-        if lying.replicated_axes:
-            return least
-        sent_bytes = max(0, -lacking) * bits // 8
-        return least._replace(sent_bytes=sent_bytes, wanted_parts=prod(map(over, has, wanted)))
+        has, wants = (prod(map(min, mapping.block, shape)) for mapping in (lying, wanted))
+        received_bytes = max(0, wants - has) * bits // 8
+        if not lying.is_partition or not prod(shape):
+            return cls(received_bytes)
+        parts = _parts_met(shape, wanted, lying)
+        if lying.replicated_axes or not wanted.is_partition:
+            return cls(received_bytes, parts)
+        sent_bytes = max(0, has - wants) * bits // 8
+        return cls(received_bytes, parts, sent_bytes, _parts_met(shape, lying, wanted))
+
+
+def _parts_met(shape: Sizes, one: Mapping, other: Mapping) -> int:
+    """Return how many parts of the other mapping one's parts meet at most."""
+    met = 1
+    for size, span, met_span in zip(shape, one.spans, other.spans, strict=True):
+        if met_span.axis >= 0:
+            extents = extent_of(one.tiles, span), extent_of(other.tiles, met_span)
+            met *= most_met(span, met_span, *extents, 0, size)
+    return met
 
 
 def least_moving_price(machine: Machine, moved: Sequence[LeastMoved], code_cycles: int) -> int:
@@ -152,36 +163,36 @@ def least_moving_price(machine: Machine, moved: Sequence[LeastMoved], code_cycle
     Code is worth so many cycles a byte. By way of others, a tile that receives from m of them, and
     these from n, has what (m + 1) * (n + 1) tiles had: m + n is least where both are the same.
     """
-    received_bytes = sum(x.received_bytes for x in moved)
-    sent_bytes = sum(x.sent_bytes for x in moved)
-    received, sent = [x.parts - 1 for x in moved], [x.wanted_parts - 1 for x in moved]
-    if not received_bytes + sent_bytes + sum(received) + sum(sent):
+    received_bytes = sum([x.received_bytes for x in moved])
+    sent_bytes = sum([x.sent_bytes for x in moved])
+    received, sent = [x.parts for x in moved], [x.wanted_parts for x in moved]
+    pieces, sent_pieces = sum(received) - len(moved), sum(sent) - len(moved)
+    if not received_bytes + sent_bytes + pieces + sent_pieces:
         return 0
-    prices = []
-    for exchanges in (1, 2):
-        pieces, sent_pieces = max(1, sum(received)), max(1, sum(sent))
-        traffic = TileTraffic(
-            paired_sent_bytes=max(1, sent_bytes),
-            paired_received_bytes=max(1, received_bytes),
-            received_fragments=pieces,
-        )
-        code_bytes = exchange_code_bytes(machine, received_bytes, pieces)
-        code_bytes += exchange_code_bytes(machine, sent_bytes, sent_pieces)
-        price = exchange_price(machine, [TransferPrice(traffic, code_bytes=code_bytes)])
-        for _ in range(exchanges - 1):
-            price = price.plus(exchange_price(machine, [_ALMOST_NOTHING]))
-        prices.append(price.cycles + code_cycles * price.code_bytes)
-        received = [min(n, _by_way_of_some(max(n, _LEAST_MESSAGES))) for n in received]
-        sent = [min(n, _by_way_of_some(n)) for n in sent]
-    return min(prices)
+    least = partial(_least_of_one, machine, code_cycles)
+    by_one = least((received_bytes, pieces), (sent_bytes, sent_pieces))
+    if max(received) < _LEAST_MESSAGES:
+        return by_one
+    pieces = sum([min(n, isqrt(4 * max(n, _LEAST_MESSAGES)) - 1) - 1 for n in received])
+    sent_pieces = sum([min(n, isqrt(4 * n) - 1) - 1 for n in sent])
+    by_two = least((received_bytes, pieces), (sent_bytes, sent_pieces))
+    return min(by_one, by_two + least((0, 0), (0, 0)))
 
 
-_ALMOST_NOTHING = TransferPrice(TileTraffic(paired_received_bytes=1))
-
-
-def _by_way_of_some(messages: int) -> int:
-    """Return the fewest messages of two exchanges in place of those of one."""
-    return isqrt(4 * (messages + 1)) - 2
+def _least_of_one(
+    machine: Machine, code_cycles: int, received: tuple[int, int], sent: tuple[int, int]
+) -> int:
+    """Return the price of an exchange of bytes and pieces, a word at least."""
+    (received_bytes, pieces), (sent_bytes, sent_pieces) = received, sent
+    traffic = TileTraffic(
+        paired_sent_bytes=sent_bytes or 1,
+        paired_received_bytes=received_bytes or 1,
+        received_fragments=pieces,
+    )
+    code_bytes = exchange_code_bytes(machine, received_bytes, pieces)
+    code_bytes += exchange_code_bytes(machine, sent_bytes, sent_pieces)
+    price = exchange_price(machine, [TransferPrice(traffic, code_bytes=code_bytes)])
+    return price.cycles + code_cycles * price.code_bytes
 
 
 def received(machine: Machine, size_bytes: int) -> Redistribution:

@@ -25,6 +25,7 @@ from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.stages import (
     PlacedOperand,
     Stage,
+    indexing_of,
     least_price,
     staged,
     total_cycles,
@@ -220,7 +221,7 @@ def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
     kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
     results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
     operands = _operands(left)
-    indexing = left.codelet.indexing([operand.tensor for operand in operands], results)
+    indexing = indexing_of(left.codelet, tuple([x.tensor for x in operands]), results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is None:
         return None
@@ -250,7 +251,7 @@ def _after(left: _Left, first: _Candidate, partial_types: tuple[str, ...]) -> _L
     kept = [d for d in range(len(left.shape)) if d not in done.dimensions]
     pieces = len(done.parts)
     more = (pieces + n for n, d in enumerate(kept) if d in left.codelet.dimensions)
-    indexing = done.indexing([x.tensor for x in operands], results)
+    indexing = indexing_of(done, tuple([x.tensor for x in operands]), results)
     shape = results[0].shape
     return _Left(
         replace(left.codelet, dimensions=(*range(pieces), *more)),
@@ -298,7 +299,7 @@ def _partial_ones(
         partials = tuple(Tensor(kind, shape) for kind in partial_types)
         candidates += [
             _Candidate.of(machine, cut, arrays, partials, placement, left.code_price)
-            for placement in _cut_grids(machine, left, cut, arrays, partials)
+            for placement in dict.fromkeys(_cut_grids(machine, left, cut, arrays, partials))
         ]
     return tuple(candidates)
 
@@ -307,7 +308,7 @@ def _whole_grids(
     machine: Machine, left: _Left, operands: tuple[PlacedOperand, ...], results: tuple[Tensor, ...]
 ) -> Iterator[Placement]:
     """Yield grids that split what is kept alone."""
-    indexing = left.codelet.indexing([operand.tensor for operand in operands], results)
+    indexing = indexing_of(left.codelet, tuple([x.tensor for x in operands]), results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying
@@ -371,7 +372,7 @@ def _cut_grids(
     results: tuple[Tensor, ...],
 ) -> Iterator[Placement]:
     """Yield grids for a partial stage: where the array lies, else pieces by what is kept."""
-    indexing = cut.indexing([operand.tensor for operand in arrays], results)
+    indexing = indexing_of(cut, tuple([x.tensor for x in arrays]), results)
     lying = followed(indexing, indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying

@@ -20,7 +20,7 @@ from hloipu_runtime.costs.vertex_bytes import state_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.mapping import Mapping, Spans
 
 _LEAST_CODE_CYCLES = 1
 """What a byte of exchange code is worth at least. Assumed: of stages of like speed the one with the
@@ -70,30 +70,24 @@ def staged(
 
     `code_price`: what a byte of exchange code is worth.
     """
-    indexing = codelet.indexing([x.tensor for x in operands], results)
-    parts, result_parts = _parts(indexing, operands, results, placement)
+    wanted, made = _placed(codelet, operands, results, placement)
     moved = []
     held_bytes = 0
-    for (tensor, lying), indices, part in zip(operands, indexing.operands, parts, strict=True):
+    for (tensor, lying), (mapping, part) in zip(operands, wanted, strict=True):
         if lying is None:
             continue
-        kind, shape = tensor
-        wanted = Mapping(placement.tiles, placement.spans(indices, shape))
-        moved.append(redistribution(machine, kind, shape, lying, wanted, code_price))
+        moved.append(redistribution(machine, *tensor, lying, mapping, code_price))
         if moved[-1].transfers:
             held_bytes += bytes_of(part)
     price = together(machine, moved)
+    parts, result_parts = tuple([x.part for x in wanted]), tuple([x.part for x in made])
     work = codelet_work(codelet, machine, parts, result_parts).cycles
     held_bytes += sum(state_of(codelet, machine, parts, result_parts))
-    mappings = tuple(
-        Mapping(placement.tiles, placement.spans(indices, x.shape))
-        for x, indices in zip(results, indexing.results, strict=True)
-    )
     return Stage(
         codelet,
         results,
         placement,
-        mappings,
+        tuple([x.mapping for x in made]),
         Cycles(work).plus(cycles_of(price)),
         price.code_bytes,
         held_bytes + sum(map(bytes_of, result_parts)),
@@ -110,37 +104,59 @@ def least_price(
     code_price: CodePrice,
 ) -> int:
     """Return what a stage costs at least: its work, and to bring what no tile has all of."""
-    indexing = codelet.indexing([x.tensor for x in operands], results)
-    parts, result_parts = _parts(indexing, operands, results, placement)
+    wanted, made = _placed(codelet, operands, results, placement)
+    parts, result_parts = tuple([x.part for x in wanted]), tuple([x.part for x in made])
     work = codelet_work(codelet, machine, parts, result_parts).cycles
     moved = [
-        LeastMoved.of(tensor, lying, part.shape)
-        for (tensor, lying), part in zip(operands, parts, strict=True)
+        LeastMoved.of(tensor, lying, mapping)
+        for (tensor, lying), (mapping, _) in zip(operands, wanted, strict=True)
         if lying is not None
     ]
     code_cycles = max(_LEAST_CODE_CYCLES, code_price.compared)
     return work + least_moving_price(machine, moved, code_cycles)
 
 
-def _parts(
-    indexing: Indexing,
-    operands: Sequence[PlacedOperand],
-    results: Sequence[Tensor],
+class _Placed(NamedTuple):
+    """Where an operand is wanted or a result made, and the largest part that a tile works on."""
+
+    mapping: Mapping
+    part: Tensor
+
+
+def _placed(
+    codelet: Codelet,
+    operands: tuple[PlacedOperand, ...],
+    results: tuple[Tensor, ...],
     placement: Placement,
-) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the largest parts of operands and results that a tile of the grid works on."""
-    of_operands = zip(operands, indexing.operands, strict=True)
-    of_results = zip(results, indexing.results, strict=True)
-    return (
-        tuple([part_of(placement, indices, x.tensor) for x, indices in of_operands]),
-        tuple([part_of(placement, indices, x) for x, indices in of_results]),
-    )
+) -> tuple[list[_Placed], list[_Placed]]:
+    """Return where a grid has a codelet's operands and results."""
+    tensors = tuple([x.tensor for x in operands])
+    indexing = indexing_of(codelet, tensors, results)
+    both = []
+    for of_codelet, indices in ((tensors, indexing.operands), (results, indexing.results)):
+        placed = []
+        for tensor, where in zip(of_codelet, indices, strict=True):
+            spans = placement.spans(where, tensor.shape)
+            placed.append(_Placed(Mapping(placement.tiles, spans), _largest(tensor, spans)))
+        both.append(placed)
+    return both[0], both[1]
+
+
+@lru_cache(1 << 12)
+def indexing_of(
+    codelet: Codelet, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
+) -> Indexing:
+    """Return what indexes a codelet's operands and results."""
+    return codelet.indexing(operands, results)
 
 
 def part_of(placement: Placement, indices: Sequence[Index], tensor: Tensor) -> Tensor:
     """Return the largest part of a tensor that a tile of the grid works on."""
-    spans = placement.spans(indices, tensor.shape)
-    sizes = tuple(min(span.size, n) for span, n in zip(spans, tensor.shape, strict=True))
+    return _largest(tensor, placement.spans(indices, tensor.shape))
+
+
+def _largest(tensor: Tensor, spans: Spans) -> Tensor:
+    sizes = tuple([min(span.size, n) for span, n in zip(spans, tensor.shape, strict=True)])
     return Tensor(tensor.element_type, sizes)
 
 

@@ -211,13 +211,14 @@ def _senders_met(a: Along, tiles: Tiles, source: Tiles) -> int:
     if a.sender is None or a.sender.axis < 0:
         return 1
     extents = extent_of(tiles, a.receiver), extent_of(source, a.sender)
-    return _most_met(a.receiver, a.sender, *extents, a.low, a.high)
+    return most_met(a.receiver, a.sender, *extents, a.low, a.high)
 
 
 @lru_cache(1 << 14)
-def _most_met(
+def most_met(
     receiver: Span, sender: Span, receivers: int, senders: int, low: int, high: int
 ) -> int:
+    """Return from how many senders' parts of a dimension a receiver's is put together at most."""
     starts, ends = bounds(receiver, receivers, low, high)
     return int(owners_met(sender, senders, starts, ends).max())
 
