@@ -32,8 +32,6 @@ _STAYS = (
 """Ops that are in no block: they own computations, are there in parts, or act on the world."""
 _FUSED = 3
 """Elementwise ops that become one. Assumed: about what fusion makes of layers' text."""
-_TWO_OPS = 2_400
-"""Code of two ops that bring parts together."""
 
 
 class Least(NamedTuple):
@@ -73,10 +71,9 @@ def blocks_outlined(
         from hloipu_compiler.analysis.equal_blocks import equal_blocks
 
         computations = [_with_own_broadcasts(c) for c in computations]
-        weight = outlining_weight if least.block >= _TWO_OPS else _fine_weight
         blocks = [
             _block(computations, each, names)
-            for each in equal_blocks(computations, weight, least.block, least.saved)
+            for each in equal_blocks(computations, outlining_weight, least.block, least.saved)
             if _results(computations, each)
         ]
         for which, computation in enumerate(computations):
@@ -143,15 +140,6 @@ def outlining_weight(op: Instruction) -> int:
     if op.opcode in ("get-tuple-element", "tuple"):
         return 0
     return code_bytes(op) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
-
-
-def _fine_weight(op: Instruction) -> int:
-    """Return the same, of a reduction half: those of a norm become one vertex and one exchange.
-
-    A block of one of them would part it from the others.
-    """
-    weight = outlining_weight(op)
-    return weight // 2 if op.opcode == "reduce" else weight
 
 
 def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") -> Computation:
@@ -308,10 +296,10 @@ class OutlineBlocks(Pass):
     name: ClassVar[str] = "outline-blocks"
     least_code: int = LEAST_OUTLINED_BYTES
     """Bytes of code on a tile, by an estimate, from which on a computation is looked at."""
-    least_block: int = _TWO_OPS
-    """Bytes of code of one block. Assumed: two ops, such as the gradients of a convolution; what is
-    less is better fused with what is around it."""
-    least_saved: int = _TWO_OPS
+    least_block: int = 2_400
+    """Bytes of code of one block. Assumed: two ops that bring parts together, such as the gradients
+    of a convolution; what is less is better fused with what is around it."""
+    least_saved: int = 2_400
     """Bytes of code that a block has to save: those of one block, which comes once more."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
@@ -325,4 +313,4 @@ class OutlineBlocks(Pass):
 
 
 FINE_BLOCKS = OutlineBlocks(least_block=1_200)
-"""Where code is what lacks room, a single product may be a block, too."""
+"""Where code is what lacks room, a single op that brings parts together may be a block, too."""
