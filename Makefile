@@ -196,7 +196,7 @@ mutants: install ## 300 small faults planted in the code: which do the tests fin
 	$(BIN)/python -m tools.mutants --count $(MUTANTS) --seed $(SEED) $(if $(ROOM),--room $(ROOM)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: pipeline-conformance
-pipeline-conformance: install ## 500 ways to cut training steps, against JAX (6 minutes)
+pipeline-conformance: install ## 500 ways to cut training steps, against JAX (12 minutes)
 	$(BIN)/python -m tools.pipeline_conformance
 
 .PHONY: sharding-table
