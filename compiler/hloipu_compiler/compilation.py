@@ -95,6 +95,8 @@ class CompileRequest:
     tuning: Tuning = DEFAULT_TUNING
     outlines: bool = False
     """Whether equal blocks, such as layers, become functions; only with `default` and `lean`."""
+    parts_reductions: bool = True
+    """Whether one reduction may be such a function where code is weighed."""
     keeps_plans: bool = False
     """Whether what planners choose is recorded."""
     is_draft: bool = False

@@ -324,9 +324,15 @@ def _with_passes(current: Compilation) -> Compilation:
             partial(_in_turn, passes, module, plan),
         )
     if outlines:
-        from hloipu_compiler.passes.outline_blocks import FINE_BLOCKS, OutlineBlocks
+        from hloipu_compiler.passes.outline_blocks import (
+            FINE_BLOCKS,
+            JOINED_REDUCTIONS,
+            OutlineBlocks,
+        )
 
-        outliner = FINE_BLOCKS if current.request.tuning.counts_called_code else OutlineBlocks()
+        outliner = OutlineBlocks()
+        if current.request.tuning.counts_called_code:
+            outliner = FINE_BLOCKS if current.request.parts_reductions else JOINED_REDUCTIONS
         module = outliner.on_ipus(module, plan, _ipus_of_calls(current))
     if rest is None:
         return current

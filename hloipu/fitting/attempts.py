@@ -53,6 +53,8 @@ class Attempt:
     weighs_code: bool = False
     """Whether code of loops, branches and stages counts where code is weighed, single ops that come
     again become functions, and the last stage makes cheap values again where all compute again."""
+    parts_reductions: bool = True
+    """Whether single reductions become functions, too, apart from those of the same values."""
 
 
 class Attempts:
@@ -115,7 +117,8 @@ class Attempts:
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
         self._cuts.of(_cut_key(Attempt(options)), lambda: cut)
-        self._passed.of((Same(cut.module), passed.request.outlines, False), lambda: passed)
+        key = _blocks_key(Attempt(options), outlines=passed.request.outlines)
+        self._passed.of((Same(cut.module), key), lambda: passed)
 
     def draft(
         self,
@@ -135,11 +138,16 @@ class Attempts:
         options, asked = attempt.options, compile_request(attempt.options)
         cut = self._cuts.of(_cut_key(attempt), lambda: self._cut(attempt))
         tuning = replace(asked.tuning, counts_called_code=attempt.weighs_code)
-        request = replace(cut.request, outlines=asked.outlines, tuning=tuning)
+        request = replace(
+            cut.request,
+            outlines=asked.outlines,
+            parts_reductions=attempt.parts_reductions,
+            tuning=tuning,
+        )
         outlined = replace(cut, request=request)
         with plugins(options):
             passed = self._passed.of(
-                (Same(cut.module), asked.outlines, asked.outlines and attempt.weighs_code),
+                (Same(cut.module), _blocks_key(attempt, outlines=asked.outlines)),
                 lambda: continued(outlined, Phase.PASSES, self.phase).for_many_programs(),
             )
         rooms = attempt.rooms
@@ -216,6 +224,12 @@ def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
     return options, attempt.weighs_code and options.recompute == "full"
 
 
+def _blocks_key(attempt: Attempt, *, outlines: bool) -> tuple[bool, bool, bool]:
+    """Return what it depends on which equal blocks become functions."""
+    weighs_code = outlines and attempt.weighs_code
+    return outlines, weighs_code, weighs_code and attempt.parts_reductions
+
+
 def fitting(
     attempts: Attempts, options: Options, program: CompiledProgram, search: Search
 ) -> CompiledProgram:
@@ -281,6 +295,8 @@ def _leaner(
             with phase("memory"):
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
                     attempt, planned = weighing, others
+    if attempt.weighs_code and attempt.options.outline == "on" and not planned.best.fits:
+        attempt, planned = _with_joined_reductions(attempts, attempt, planned, search)
     program, least, rooms, _ = planned
     with phase("memory"):
         if program.fits:
@@ -303,6 +319,27 @@ def _leaner(
     attempt = replace(attempt, options=asked, rooms=rooms)
     before = planned._replace(may_spare=True)
     return _with_smaller_products(attempts, attempt, least, search, before).best
+
+
+def _with_joined_reductions(
+    attempts: Attempts, attempt: Attempt, planned: WithRooms, search: Search
+) -> tuple[Attempt, WithRooms]:
+    """Return an attempt whose norms keep their reductions together if that takes less code.
+
+    `attempt`: by which `planned` was made, which lacks memory that code can lie in.
+    """
+    with attempts.phase("memory"):
+        if planned.least.memory_plan.has_room_for_code:
+            return attempt, planned
+    joined = replace(attempt, parts_reductions=False)
+    with doing("trying functions without single reductions"):
+        program = search.tried(lambda: attempts.program(joined))
+    if program is None:
+        return attempt, planned
+    others = _with_smaller_products(attempts, joined, program, search, planned)
+    with attempts.phase("memory"):
+        is_less = lacking_bytes(others.least) < lacking_bytes(planned.least)
+        return (joined, others) if is_less else (attempt, planned)
 
 
 def _with_smaller_products(

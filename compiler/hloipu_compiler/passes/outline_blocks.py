@@ -43,6 +43,8 @@ class Least(NamedTuple):
     """Of a block."""
     saved: int
     """That all occurrences of a block but one have."""
+    parts_reductions: bool = True
+    """Whether one reduction may be a block: without others that it would be fused with."""
 
 
 def blocks_outlined(
@@ -71,9 +73,10 @@ def blocks_outlined(
         from hloipu_compiler.analysis.equal_blocks import equal_blocks
 
         computations = [_with_own_broadcasts(c) for c in computations]
+        weight = outlining_weight if least.parts_reductions else _joined_weight
         blocks = [
             _block(computations, each, names)
-            for each in equal_blocks(computations, outlining_weight, least.block, least.saved)
+            for each in equal_blocks(computations, weight, least.block, least.saved)
             if _results(computations, each)
         ]
         for which, computation in enumerate(computations):
@@ -140,6 +143,12 @@ def outlining_weight(op: Instruction) -> int:
     if op.opcode in ("get-tuple-element", "tuple"):
         return 0
     return code_bytes(op) // (_FUSED if Trait.ELEMENTWISE in traits else 1)
+
+
+def _joined_weight(op: Instruction) -> int:
+    """Return the same, of a reduction half: those of a norm become one vertex and one exchange."""
+    weight = outlining_weight(op)
+    return weight // 2 if op.opcode == "reduce" else weight
 
 
 def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") -> Computation:
@@ -301,6 +310,8 @@ class OutlineBlocks(Pass):
     of a convolution; what is less is better fused with what is around it."""
     least_saved: int = 2_400
     """Bytes of code that a block has to save: those of one block, which comes once more."""
+    parts_reductions: bool = True
+    """Whether one reduction may be a block, without those of the same values beside it."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with blocks as calls."""
@@ -308,9 +319,11 @@ class OutlineBlocks(Pass):
 
     def on_ipus(self, module: Module, plan: Plan, ipus: Mapping[str, int]) -> Module:
         """Return the module with blocks as calls; `ipus`: where computations run."""
-        least = Least(self.least_code, self.least_block, self.least_saved)
+        least = Least(self.least_code, self.least_block, self.least_saved, self.parts_reductions)
         return blocks_outlined(module, plan, least, ipus)
 
 
 FINE_BLOCKS = OutlineBlocks(least_block=1_200)
 """Where code is what lacks room, a single op that brings parts together may be a block, too."""
+JOINED_REDUCTIONS = OutlineBlocks(least_block=1_200, parts_reductions=False)
+"""The same, where norms take less code with their reductions in one vertex than in functions."""

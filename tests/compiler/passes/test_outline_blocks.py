@@ -13,7 +13,7 @@ from hloipu_compiler.passes import run_passes
 from hloipu_compiler.passes.outline_blocks import outlining_weight
 from hloipu_compiler.plan.plan import Plan
 from tests.support.layered_texts import layered_text
-from tests.support.passes import assert_same_values, entry, parsed
+from tests.support.passes import SUM, assert_same_values, entry, parsed
 
 ALL = "outline-blocks{least-code=0,least-block=100,least-saved=1}"
 
@@ -197,6 +197,34 @@ def test_a_stage_and_what_is_computed_of_it_again_share_a_block() -> None:
     ]
     assert called[0] == called[1]
     assert len(called[0]) == 1
+
+
+@pytest.mark.parametrize("parts_reductions", [False, True])
+def test_a_product_alone_is_a_fine_block_and_a_reduction_where_asked(
+    parts_reductions: bool,
+) -> None:
+    """Reductions of a layer become one vertex where they are fused, which blocks would part."""
+    lines = ["  x0 = f32[256,16] parameter(0)", "  zero = f32[] constant(0)"]
+    for n, op in enumerate(("tanh", "sine", "cosine", "exponential")):
+        lines += [
+            f"  w{n} = f32[16,16] parameter({n + 1})",
+            f"  y{n} = f32[256,16] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={0}",
+            f"  z{n} = f32[256,16] {op}(y{n})",
+            f"  a{n} = f32[16] reduce(z{n}, zero), dimensions={{0}}, to_apply=sum",
+            f"  x{n + 1} = f32[256,16] {op}(z{n})",
+        ]
+    sums = ", ".join(f"a{n}" for n in range(4))
+    lines.append(f"  ROOT r = (f32[256,16]{', f32[16]' * 4}) tuple(x4, {sums})")
+    before = parsed(entry("\n".join(lines), SUM))
+    fine = "least-code=0,least-block=1200,least-saved=1200"
+    parts = str(parts_reductions).lower()
+    after, _ = run_passes(before, None, f"outline-blocks{{{fine},parts-reductions={parts}}}")
+    assert_same_values(before, after)
+    blocks = {after.computation[name] for name in calls(after)}
+    opcodes = {x.opcode for b in blocks for x in b.instructions if x.parameter_number < 0}
+    assert opcodes - {"constant"} == ({"dot", "reduce"} if parts_reductions else {"dot"})
+    assert len(calls(after)) == (8 if parts_reductions else 4)
 
 
 def test_many_layers_take_linear_work() -> None:
