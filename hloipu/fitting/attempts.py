@@ -295,7 +295,7 @@ def _leaner(
             with phase("memory"):
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
                     attempt, planned = weighing, others
-    if attempt.weighs_code and attempt.options.outline == "on" and not planned.best.fits:
+    if attempt.options.outline == "on" and not planned.best.fits:
         attempt, planned = _with_joined_reductions(attempts, attempt, planned, search)
     program, least, rooms, _ = planned
     with phase("memory"):
@@ -331,7 +331,7 @@ def _with_joined_reductions(
     with attempts.phase("memory"):
         if planned.least.memory_plan.has_room_for_code:
             return attempt, planned
-    joined = replace(attempt, parts_reductions=False)
+    joined = Attempt(attempt.options, weighs_code=True, parts_reductions=False)
     with doing("trying functions without single reductions"):
         program = search.tried(lambda: attempts.program(joined))
     if program is None:
