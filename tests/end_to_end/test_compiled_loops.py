@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -205,12 +206,9 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
     assert plain_counts == fast_counts
     for stream, value in plain.items():
         assert value.tobytes() == fast[stream].tobytes(), stream
-    if True:
-        for value, expected in zip(plain.values(), oracle.run(text, arguments), strict=True):
-            tolerance = {"f16": 2e-2, "bf16": 5e-2}.get(element_type, 2e-4)
-            np.testing.assert_allclose(
-                value, np.asarray(expected, value.dtype), tolerance, tolerance
-            )
+    for value, expected in zip(plain.values(), oracle.run(text, arguments), strict=True):
+        tolerance = {"f16": 2e-2, "bf16": 5e-2}.get(element_type, 2e-4)
+        np.testing.assert_allclose(value, np.asarray(expected, value.dtype), tolerance, tolerance)
 
 
 STRAIGHT = """HloModule m
@@ -245,3 +243,68 @@ def test_small_nodes_one_after_another_are_compiled_together(at_once: list[bool]
     for plain, fast in zip(*outputs, strict=True):  # what a run gave away stays what it was
         for name, value in plain.items():
             assert value.tobytes() == fast[name].tobytes(), name
+
+
+ENTERED = """HloModule m
+body {
+  state = (s32[], f32[8]) parameter(0) k = s32[] get-tuple-element(state), index=0
+  x = f32[8] get-tuple-element(state), index=1 unit = s32[] constant(1) nk = s32[] add(k, unit)
+  {lines}
+  ROOT following = (s32[], f32[8]) tuple(nk, {last})
+}
+goes_on {
+  state = (s32[], f32[8]) parameter(0) k = s32[] get-tuple-element(state), index=0
+  limit = s32[] constant(5) ROOT c = pred[] compare(k, limit), direction=LT
+}
+ENTRY main {
+  k = s32[] parameter(0) x = f32[8] parameter(1) i = (s32[], f32[8]) tuple(k, x)
+  ROOT w = (s32[], f32[8]) while(i), condition=goes_on, body=body
+}
+"""
+ONE_OP = "a0 = f32[8] tanh(x)"
+MANY_OPS = ONE_OP + "".join(
+    f" b{k} = f32[8] multiply(a{k - 1}, x) a{k} = f32[8] tanh(b{k})" for k in range(1, 250)
+)
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize(
+    ("lines", "last", "begin", "is_compiled"),
+    [(ONE_OP, "a0", 5, True), (ONE_OP, "a0", 0, True), (MANY_OPS, "a249", 0, False)],
+    ids=["no turn", "few ops", "so many that LLVM takes ten seconds"],
+)
+def test_blocks_are_counted_where_a_loop_of_data_is_entered(
+    lines: str, last: str, begin: int, is_compiled: bool, at_once: list[bool]
+) -> None:
+    text = ENTERED.replace("{lines}", lines).replace("{last}", last)
+    program = hloipu.compile(text, target="gc200").program
+    given = given_arrays(program.parameters, [np.int32(begin), np.linspace(-1, 1, 8, dtype="f4")])
+    runs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            host, counts = Arrays(dict(given)), Counts()
+            FunctionalEngine(program).run(host, counts)
+        runs.append((dict(counts.runs), [x.tobytes() for x in host.outputs.values()]))
+    assert runs[0] == runs[1]
+    assert bool(at_once) == is_compiled
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+def test_negated_nan_of_eight_bits_have_their_signs_turned(at_once: list[bool]) -> None:
+    shape = "f8e4m3fn[12]"
+    text = f"""HloModule m
+ENTRY main {{
+  x = {shape} parameter(0) y = {shape} parameter(1) n = {shape} negate(x)
+  m = {shape} maximum(n, y) s = {shape} add(x, y) p = {shape} multiply(x, y)
+  ROOT r = ({shape}, {shape}, {shape}, {shape}) tuple(n, m, s, p)
+}}
+"""
+    bits = np.array([0x7F, 0xFF, 0x00, 0x80, 0x38, 0xB8] * 2, np.uint8)
+    x = bits.view(ml_dtypes.float8_e4m3fn)
+    program = hloipu.compile(text, target="gc200").program
+    with computing(), native_kernels(Settings(keeps=False)):
+        host = Arrays(given_arrays(program.parameters, [x, x[::-1].copy()]))
+        FunctionalEngine(program).run(host, Counts())
+    assert at_once
+    negated = next(iter(host.outputs.values())).astype(ml_dtypes.float8_e4m3fn)
+    np.testing.assert_array_equal(negated.view(np.uint8), bits ^ 0x80)

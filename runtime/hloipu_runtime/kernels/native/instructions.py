@@ -396,10 +396,8 @@ def _round_to_grid(g: Given, grid: Grid) -> str:
     power = text.new(f"bitcast i32 {lifted} to float")
     rounded = text.new(f"fadd float {x}, {power}")
     rounded = text.new(f"fsub float {rounded}, {power}")
-    if grid.negative_zero:
-        sign = text.new(f"and i32 {bits}, {-(1 << 31)}")
-        signed = text.new(f"or i32 {_as_bits(g, rounded)}, {sign}")
-        rounded = text.new(f"bitcast i32 {signed} to float")
+    if grid.negative_zero:  # LLVM may turn the sign of a NaN that it adds to, and subtracts from
+        rounded = text.call("llvm.copysign.f32", "float", ("float", rounded), ("float", x))
     rounded = _settled(g, rounded, grid)
     if grid.nan:
         return rounded

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 FEWEST_SECONDS = 0.05
 """By Python before a loop's code is looked for: to import LLVM and write the text takes longer."""
 SECONDS_PER_NODE = 0.01
-"""To compile; measured on x86-64 by LLVM 20."""
+"""To compile, of a usual one; measured on x86-64 by LLVM 20."""
 CALL_SECONDS = 0.02
 """Of one call of compiled turns, about: between calls an interrupt is taken."""
 MOST_ELEMENTS = 1 << 16
@@ -73,7 +73,6 @@ class Compiled:
         )
         if looks <= self._looked or self.is_pythons:
             return False
-        self._looked = looks
         from hloipu_runtime.kernels.native.library import the_compiler
         from hloipu_runtime.simulate.functional.region_values import Refused
 
@@ -81,10 +80,14 @@ class Compiled:
         try:
             if compiler is None:
                 raise Refused
-            self._written = self._written or self._write(values)
+            if self._written is None:
+                self._written = self._write(values)
+                self._compiling = SECONDS_PER_NODE * self._written.region.usual_nodes
+                looks = 1 + (self.seconds >= self._compiling)
         except Refused:
             self.is_pythons = True
             return False
+        self._looked = looks
         region, memories = self._written.region, self._written.memories
         self._code = compiler.code(
             lambda name: region.whole(name, memories), settings().code_folder, compiles=looks > 1
@@ -239,7 +242,8 @@ class LoopTurns:
     def _count(self, counts: Counts, turns: int, *, is_ended: bool) -> None:
         """Count what was run; a condition is asked once more at the end."""
         for place, runs in zip(self._places, (turns, turns + is_ended), strict=False):
-            counts.ran(place, runs)
+            if runs:
+                counts.ran(place, runs)
 
 
 _NOTHING = nullcontext()

@@ -37,7 +37,7 @@ from hloipu_runtime.simulate.functional.region_values import Refused, Sizes
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 MOST_NODES = 400
-"""LLVM takes some milliseconds for each; assumed."""
+"""Usual ones: LLVM takes some four seconds, in which no interrupt is taken."""
 
 
 class Written(NamedTuple):
@@ -85,6 +85,8 @@ class _Writer(RegionReductions, RegionProducts):
         self.turn_of = turn_of
 
     def _end(self, left: Sequence[ValueId]) -> Written:
+        if self.region.usual_nodes > MOST_NODES:
+            raise Refused
         names = (*self.outside.values(), *(x.memory.pointer for x in self.state.values()))
         return Written(self.region, names, tuple(self.outside), tuple(left), self.multiplies)
 
