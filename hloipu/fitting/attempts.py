@@ -306,7 +306,7 @@ def _leaner(
             tried = attempts.program(replace(attempt, options=leaner, rooms={}))
             with phase("memory"):
                 if tried.fits:
-                    return tried
+                    return _without_functions(attempts, leaner, tried, search)
     smaller = with_smaller_shares(
         attempt.options,
         least,
@@ -319,6 +319,24 @@ def _leaner(
     attempt = replace(attempt, options=asked, rooms=rooms)
     before = planned._replace(may_spare=True)
     return _with_smaller_products(attempts, attempt, least, search, before).best
+
+
+def _without_functions(
+    attempts: Attempts, options: Options, program: CompiledProgram, search: Search
+) -> CompiledProgram:
+    """Return a program that fits, or the faster one with each block of its own if that fits, too.
+
+    Calls of functions copy what they are given. `options`: of the program, which spares memory by
+    them in ways that were not tried without functions.
+    """
+    if options.outline != "on":
+        return program
+    own_blocks = Attempt(replace(options, outline="auto"))
+    with doing("trying without functions"):
+        tried = search.tried(lambda: attempts.program(own_blocks))
+    with attempts.phase("memory"):
+        is_better = tried is not None and tried.fits and _cycles(tried) < _cycles(program)
+    return tried if tried is not None and is_better else program
 
 
 def _with_joined_reductions(
