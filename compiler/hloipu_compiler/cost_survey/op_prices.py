@@ -120,14 +120,14 @@ class OneOp(NamedTuple):
         None for one that needs its surroundings. `program_of`: compiles a module by that tuning.
         """
 
-        def price() -> OpPrice | None:
+        def compiled_price() -> OpPrice | None:
             try:
                 with unheard():
                     return self._price_in(program_of(self.module), machine)
             except HloipuError:  # such as a collective
                 return None
 
-        return PRICE_MEMO.of((machine, tuning, self.key, participants), price)
+        return PRICE_MEMO.of((machine, tuning, self.key, participants), compiled_price)
 
     def _price_in(self, program: Program, machine: Machine) -> OpPrice:
         forms = Forms(program, machine)

@@ -209,12 +209,9 @@ def _reshape(draft: _Draft, attributes: Attributes) -> None:
             size_by_side = (m, 1) if behind == 0 else (1, n)
         for side, dimensions in enumerate((left, right)):
             d, remaining_size = dimensions[0]
-            ahead[side] *= size_by_side[side]
-            dimensions[:1] = (
-                [(d, remaining_size // size_by_side[side])]
-                if remaining_size > size_by_side[side]
-                else []
-            )
+            size = size_by_side[side]
+            ahead[side] *= size
+            dimensions[:1] = [(d, remaining_size // size)] if remaining_size > size else []
 
 
 def _reverse(draft: _Draft, attributes: Attributes) -> None:

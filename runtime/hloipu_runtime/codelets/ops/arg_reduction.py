@@ -1,4 +1,4 @@
-"""Reductions of values and their places by a body that keeps the largest, or the smallest.
+"""Recognises argmax and argmin: reductions of values and indices by a comparing body.
 
 A body of comparisons and choices alone depends on how its operands are ordered, and on nothing
 else: what it does for one of each order is what it always does.

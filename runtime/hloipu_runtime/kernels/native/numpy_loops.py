@@ -1,4 +1,4 @@
-"""Numpy's own loops of its functions, for compiled code to call: its bits are then numpy's.
+"""Addresses of numpy's inner loops: compiled code that calls them gives numpy's bits.
 
 The C API documents the object of a function (numpy: `PyUFuncObject`, the fields `functions`, `data`
 and `types`) and what its loops take: addresses of arrays, sizes, and strides in bytes.

@@ -1,4 +1,4 @@
-"""Rows of a table that updates go to, named by integers of any type."""
+"""Target rows of scattered updates, from integer indices of any type."""
 
 from collections.abc import Iterator
 from functools import lru_cache

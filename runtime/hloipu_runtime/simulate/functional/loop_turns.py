@@ -1,6 +1,6 @@
-"""Loops and small nodes one after another: Python's at first, compiled as soon as that pays.
+"""Runs loops and small nodes in Python until compiling them pays, then as one compiled function.
 
-What they took by Python is measured, and they are compiled when that is about as long as compiling
+Their time in Python is measured, and they are compiled when that is about as long as compiling
 takes: see `native_expression`. In a loop the change is between two turns, perhaps in the middle of
 a run.
 """
@@ -46,7 +46,7 @@ class Compiled:
     def __init__(self, nodes: int, write: Callable[[Values], "Written"]) -> None:
         self.seconds = 0.0
         """That Python took for them until now."""
-        self.is_pythons = False
+        self.stays_in_python = False
         """Whether they are never compiled."""
         self._write, self._compiling = write, SECONDS_PER_NODE * nodes
         self._written: Written | None = None
@@ -58,7 +58,7 @@ class Compiled:
 
     def is_ready(self, values: Values) -> bool:
         """Whether there is code for outside values that lie as these."""
-        if self._code is None and not self._is_found(values):
+        if self._code is None and not self._find_code(values):
             return False
         assert self._written is not None
         outside = [values[v] for v in self._written.outside]
@@ -66,12 +66,12 @@ class Compiled:
             list(map(type, outside)) == self._types and [x.strides for x in outside] == self._layout
         )
 
-    def _is_found(self, values: Values) -> bool:
-        """Look for the code, or compile it, if it is time to."""
+    def _find_code(self, values: Values) -> bool:
+        """Load the code from disk, or compile it, when it is time; return whether it is there."""
         looks = (self.seconds >= min(FEWEST_SECONDS, self._compiling)) + (
             self.seconds >= self._compiling
         )
-        if looks <= self._looked or self.is_pythons:
+        if looks <= self._looked or self.stays_in_python:
             return False
         from hloipu_runtime.kernels.native.library import the_compiler
         from hloipu_runtime.simulate.functional.region_values import Refused
@@ -85,7 +85,7 @@ class Compiled:
                 self._compiling = SECONDS_PER_NODE * self._written.region.usual_nodes
                 looks = 1 + (self.seconds >= self._compiling)
         except Refused:
-            self.is_pythons = True
+            self.stays_in_python = True
             return False
         self._looked = looks
         region, memories = self._written.region, self._written.memories
@@ -93,7 +93,7 @@ class Compiled:
             lambda name: region.whole(name, memories), settings().code_folder, compiles=looks > 1
         )
         if self._code is None:
-            self.is_pythons = looks > 1
+            self.stays_in_python = looks > 1
             return False
         self._layout = [values[v].strides for v in self._written.outside]
         self._types = [np.ndarray] * len(self._layout)
@@ -149,7 +149,7 @@ class SmallNodes:
     def wait(self, values: Values, counts: Counts) -> bool:
         """Run the nodes, or return True where Python is to."""
         compiled = self._compiled
-        if compiled.is_pythons or not settings().compiles:
+        if compiled.stays_in_python or not settings().compiles:
             return True
         if not compiled.is_ready(values):
             self._began = perf_counter()
@@ -189,7 +189,7 @@ class LoopTurns:
             return written_loop(node, table, first, values)
 
         self._compiled = Compiled(sum(len(block.nodes) for block in node.blocks), write)
-        self._compiled.is_pythons = not is_small_loop(node, table, first)
+        self._compiled.stays_in_python = not is_small_loop(node, table, first)
 
     def of(self, values: Values, counts: Counts, iterations: Iterable[object]) -> Iterable[object]:
         """Return what the loop goes through that is entered; see `Counts.iterations`.
@@ -201,8 +201,11 @@ class LoopTurns:
             x = values[v]
             if not x.flags.c_contiguous and x.size <= MOST_ELEMENTS:
                 values[v] = np.ascontiguousarray(x)
-        x = None
-        if self._compiled.is_pythons or counts.limit.most is not None or not settings().compiles:
+        if (
+            self._compiled.stays_in_python
+            or counts.limit.most is not None
+            or not settings().compiles
+        ):
             return iterations
         return self._mixed(values, counts, iterations)
 
@@ -292,10 +295,10 @@ def small_runs(
     for small, group in groupby(enumerate(nodes), lambda x: is_small(x[1], table, first)):
         places = [n for n, _ in group] if small else []
         for k in range(0, len(places), MOST_TOGETHER):
-            own = places[k : k + MOST_TOGETHER]
-            ops = sum(_ops(nodes[n]) for n in own if not is_known(nodes[n], first))
+            together = places[k : k + MOST_TOGETHER]
+            ops = sum(_ops(nodes[n]) for n in together if not is_known(nodes[n], first))
             if ops >= FEWEST_OPS:
-                yield own[0], own[-1] + 1
+                yield together[0], together[-1] + 1
 
 
 def _ops(node: Node) -> int:

@@ -1,7 +1,4 @@
-"""Values of a region that is written as one compiled function.
-
-Where they lie, who reads them later, and what is not written at all.
-"""
+"""Where values of a compiled region lie, who reads them later, and what needs no code."""
 
 from collections.abc import Sequence
 from math import prod
