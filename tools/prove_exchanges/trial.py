@@ -9,6 +9,7 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.simulate.exact.storage import POISON_BYTE
 from hloipu_runtime.simulate.run.faults import TileFault
+from hloipu_runtime.simulate.run.meeting import MeetingError
 from tests.support.program_checker import misread
 from tools.prove_exchanges.inputs import Given, inputs_for, varied
 from tools.prove_exchanges.places import Subject
@@ -74,11 +75,15 @@ class Original:
         return MORE_INPUT_SETS if program.parameters else 1
 
     def run(self, number: int) -> Run | None:
-        """Return what the untouched program gives for a set; None where it turns for too long."""
+        """Return what the untouched program gives for a set of inputs.
+
+        None where drawn inputs make it turn for too long, or send participants different ways to
+        their collectives.
+        """
         if number not in self._runs:
             try:
                 self._runs[number] = run_exact(self.subject.program, self.inputs(number))
-            except EndlessError:
+            except (EndlessError, MeetingError):
                 self._runs[number] = None
         return self._runs[number]
 
