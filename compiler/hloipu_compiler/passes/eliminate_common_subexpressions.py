@@ -152,7 +152,7 @@ def _merged(module: Module, computation: Computation, never: frozenset[str]) -> 
             place.append(len(instructions))
             instructions.append(op)
             continue
-        key = _key(op, opcode, operands, never)
+        key = key_of_value(op, operands, never)
         if key is not None:
             known = first.setdefault(key, len(instructions))
             if known != len(instructions):
@@ -164,9 +164,13 @@ def _merged(module: Module, computation: Computation, never: frozenset[str]) -> 
     return draft.finish() if changed else computation
 
 
-def _key(op: Instruction, opcode: str, operands: tuple[int, ...], never: frozenset[str]) -> object:
-    """Return what an instruction computes, or None where nothing else may stand for it."""
-    attributes = op.attributes
+def key_of_value(op: Instruction, operands: tuple[int, ...], never: frozenset[str]) -> object:
+    """Return what an instruction computes, or None where nothing else may stand for it.
+
+    `never`: computations that may not be called once in place of twice. It is for the caller to
+    leave out the ops of `DISTINCT`.
+    """
+    opcode, attributes = op.opcode, op.attributes
     if opcode == "constant":
         value = constant_key(op)
         return None if value is None else (opcode, op.shape, attributes, value)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.partition.stages.assignment import Stages, bound_to_places
+from hloipu_compiler.partition.stages.assignment import Stages
+from hloipu_compiler.partition.stages.backward_places import bound_to_places
 from hloipu_compiler.partition.stages.branches import Branching, is_element
 from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.partition.stages.independent_parts import JOIN

@@ -13,7 +13,8 @@ from functools import cached_property
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.partition.stages.assignment import Stages, is_small
+from hloipu_compiler.partition.stages.assignment import Stages
+from hloipu_compiler.partition.stages.backward_places import is_small
 from hloipu_compiler.partition.stages.independent_parts import JOIN, independent_parts
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.reach import parameter_positions

@@ -1,8 +1,7 @@
 """Load of each forward op on its stage: cycles, state, stashes, traffic.
 
-A backward op counts where its forward op does: at the last place, not behind its cotangents, at
-which something is at hand that it reads. State counts where it is read first, values that the
-backward pass reads where they are read last.
+A backward op counts where its forward op does (`backward_places`). State counts where it is read
+first, values that the backward pass reads where they are read last.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
-from hloipu_compiler.partition.stages.assignment import bound_to_places
+from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 from hloipu_compiler.passes.outline_blocks import outlining_weight
@@ -126,23 +125,15 @@ class _Loading:
     def _backward(self) -> tuple[Floats, Floats]:
         """Return the cycles of backward ops and the bytes that wait for them, by place."""
         cycles, stash = np.zeros(self.count), np.zeros(self.count)
-        readers = self._readers()
-        anchor: dict[int, int] = {}
+        places = backward_places(self.entry, self.phases, self.place, self.count - 1)
         waits: dict[int, int] = {}
         for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:
                 continue
-            bound = min((anchor[i] for i in op.operands if i in anchor), default=self.count - 1)
-            here = []
-            for i in op.operands:
-                at = readers[i]
-                if at and i not in anchor:
-                    here.append(max((place for place in at if place <= bound), default=bound))
-            place_of_op = anchor[position] = min([bound, *here])
-            cycles[place_of_op] += self.cycles[position]
+            cycles[places[position]] += self.cycles[position]
             for i in op.operands:
                 if self._is_stashed(i):
-                    waits[i] = max(waits.get(i, 0), place_of_op)
+                    waits[i] = max(waits.get(i, 0), places[position])
         for i, place in waits.items():
             stash[place] += size_of(self.entry.instructions[i].shape)
         return cycles, stash
@@ -154,31 +145,10 @@ class _Loading:
             return not isinstance(op.shape, TupleShape)
         return False
 
-    def _readers(self, *, small: bool = False) -> list[tuple[int, ...]]:
-        """Return the places at which each value is at hand: made, or read by forward ops.
-
-        Values that are at hand everywhere have none, unless `small` ones are asked for, too.
-        """
-        places_by_value: list[set[int]] = [set() for _ in self.place]
-        bound = bound_to_places(self.entry, self.phases)
-        for position in range(len(self.place) - 1, -1, -1):
-            if not (small or bound[position]):
-                continue
-            users = self.entry.users[position]
-            places_by_value[position].update(
-                self.place[user] for user in users if self.place[user] >= 0
-            )
-            if self.place[position] >= 0:
-                places_by_value[position].add(self.place[position])
-            if self.phases.phase[position] not in (FORWARD, BACKWARD, UPDATE):
-                for user in users:
-                    if self.phases.phase[user] == FREE:
-                        places_by_value[position] |= places_by_value[user]
-        return [tuple(each) for each in places_by_value]
-
     def _state(self) -> tuple[Floats, Floats, Floats]:
         """Return bytes of state, of what only the update reads, and of gradients, by place."""
-        readers, parameters = self._readers(small=True), parameter_positions(self.entry)
+        readers = values_at_hand(self.entry, self.phases, self.place, small=True)
+        parameters = parameter_positions(self.entry)
         state = np.zeros(self.count)
         updated = {pair.parameter for pair in self.phases.updated}
         kept = {pair.parameter for pair in (*self.phases.kept, *self.phases.per_micro_batch)}

@@ -117,7 +117,7 @@ def test_branches_of_one_stage_hand_each_other_nothing_on(
 def test_what_is_passed_on_is_a_copy() -> None:
     """The place that a value comes to takes the next micro-batch's while the first is sent on."""
     program = hloipu.compile(
-        Path("hlo_samples/mnist_train_step.hlo"), cache=False, stages=3, micro_batches=4, loop=1
+        Path("hlo_samples/mnist_train_step.hlo"), cache=False, stages=4, micro_batches=4, loop=1
     ).program
     (loop,) = (x for x in program.body.steps if isinstance(x, Repeat))
     (pipeline,) = (x for x in inner_steps(loop.body) if isinstance(x, Pipeline))

@@ -1,0 +1,192 @@
+"""Where backward ops belong, from where forward ops are: stages, or places between forward ops.
+
+Backward values flow down: an op is at most where its cotangents come from. Of what is left it takes
+the highest place at which what it reads of the forward pass is at hand. What repeats a forward op,
+such as all that `jax.checkpoint` computes again, is at hand where that one is, and is made where it
+is needed.
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Mapping, Sequence
+from math import prod
+
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.partition.training.reach import Mask
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
+from hloipu_compiler.passes.eliminate_common_subexpressions import DISTINCT, key_of_value
+
+Places = tuple[int, ...]
+"""Ascending."""
+
+_RESHAPES = frozenset({"reshape", "bitcast"})
+_FEW_ELEMENTS = 64
+"""Of values that may be anywhere, as in `forming`."""
+
+
+def backward_places(
+    entry: Computation,
+    phases: Phases,
+    place: Sequence[int],
+    last: int,
+    marked: Collection[int] = (),
+) -> list[int]:
+    """Return the place of every forward and backward op; -1 for others.
+
+    `place`: of forward ops, and of `marked` backward ops where they are wanted; `last`: the highest
+    that there is.
+    """
+    placed, at_hand = list(place), values_at_hand(entry, phases, place)
+    repeated = _repeated(entry, phases, marked)
+    for position, op in enumerate(entry.instructions):
+        if phases.phase[position] != BACKWARD:
+            continue
+        if _is_element(entry, phases, position):
+            placed[position] = placed[op.operands[0]]
+        elif position in repeated:
+            placed[position] = placed[repeated[position]]
+        else:
+            cotangents = [i for i in op.operands if phases.phase[i] == BACKWARD]
+            bound = min((placed[i] for i in cotangents if i not in repeated), default=last)
+            read = [at_hand[i] for i in op.operands if at_hand[i]]
+            here = [bound, *(_highest(places, bound) for places in read)]
+            placed[position] = min(bound, place[position]) if position in marked else min(here)
+        if position in repeated:
+            at_hand[position] = at_hand[repeated[position]]
+    _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
+    return placed
+
+
+def values_at_hand(
+    entry: Computation, phases: Phases, place: Sequence[int], *, small: bool = False
+) -> list[Places]:
+    """Return the places at which parameters and forward values are: where forward ops are.
+
+    Values that are at hand everywhere have none, unless `small` ones are asked for, too.
+    """
+    bound = bound_to_places(entry, phases)
+    places_by_value: list[set[int]] = [set() for _ in entry.instructions]
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if not (small or bound[position]):
+            continue
+        places, phase = places_by_value[position], phases.phase[position]
+        users = entry.users[position]
+        places.update(place[user] for user in users if phases.phase[user] == FORWARD)
+        if phase == FORWARD:
+            places.add(place[position])
+        elif phase == FREE or entry.instructions[position].parameter_number >= 0:
+            # What is the same for all micro-batches is where those are that it is made for.
+            for user in users:
+                if phases.phase[user] == FREE:
+                    places |= places_by_value[user]
+    return [tuple(sorted(places)) for places in places_by_value]
+
+
+def bound_to_places(entry: Computation, phases: Phases) -> Mask:
+    """Return the values that are costly to have elsewhere: of micro-batches, and large weights.
+
+    Constants and numbers, and what is made of them alone, are at hand everywhere.
+    """
+    is_bound = Mask(len(entry.instructions))
+    for position, op in enumerate(entry.instructions):
+        if op.parameter_number >= 0:
+            is_bound[position] = not is_small(op.shape)
+        elif phases.phase[position] in (FORWARD, BACKWARD):
+            is_bound[position] = 1
+        else:
+            is_bound[position] = any(is_bound[i] for i in op.operands)
+    return is_bound
+
+
+def is_small(shape: Shape) -> bool:
+    """Whether an array may be anywhere, such as a number or a bias."""
+    return _elements(shape) <= _FEW_ELEMENTS
+
+
+def _elements(shape: Shape) -> int:
+    if isinstance(shape, TupleShape):
+        return sum(_elements(part) for part in shape.elements)
+    return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
+
+
+def _is_element(entry: Computation, phases: Phases, position: int) -> bool:
+    """Whether an op takes an array out of a tuple that a stage makes: it stays there."""
+    op = entry.instructions[position]
+    return op.opcode == "get-tuple-element" and bool(phases.phase[op.operands[0]])
+
+
+def _repeated(entry: Computation, phases: Phases, marked: Collection[int]) -> dict[int, int]:
+    """Return, for backward ops that compute what a forward op computes, the forward op.
+
+    A mask that all layers read is made once by the forward pass, and by each layer that a
+    checkpoint computes again: that it is made early says nothing of where it is read.
+    """
+    first: dict[object, int] = {}
+    same = list(range(len(entry.instructions)))
+    reshaped = list(same)
+    """What reshapes of reshapes begin with: passes leave out some of them."""
+    repeated: dict[int, int] = {}
+    for position, op in enumerate(entry.instructions):
+        phase = phases.phase[position]
+        if phase not in (FORWARD, FREE, BACKWARD) or position in marked or op.opcode in DISTINCT:
+            continue
+        if op.opcode in _RESHAPES:
+            reshaped[position] = reshaped[same[op.operands[0]]]
+            key: object = ("reshape", op.shape, reshaped[position])
+        else:
+            key = key_of_value(op, tuple([same[i] for i in op.operands]), frozenset())
+        if key is None:
+            continue
+        if phase != BACKWARD:
+            same[position] = first.setdefault(key, position)
+        elif key in first:
+            same[position] = first[key]
+            if phases.phase[same[position]] == FORWARD:
+                repeated[position] = same[position]
+    return repeated
+
+
+def _highest(places: Places, bound: int) -> int:
+    """Return the highest of some places that is not above a bound; the bound if none is."""
+    count = bisect_right(places, bound)
+    return places[count - 1] if count else bound
+
+
+def _bring_to_readers(
+    entry: Computation,
+    phases: Phases,
+    repeated: Mapping[int, int],
+    marked: Collection[int],
+    at_hand: Sequence[Places],
+    placed: list[int],
+) -> None:
+    """Bring ops that need not be where they are to the highest place that reads them.
+
+    Down if everything that they read is there: otherwise a mask, say, would be made a stage too
+    early and sent along. What repeats forward ops also up: that place is computed before.
+    """
+    held = set(marked)
+    """Marked ops, and what reads them."""
+    for position, op in enumerate(entry.instructions):
+        if phases.phase[position] == BACKWARD and not held.isdisjoint(op.operands):
+            held.add(position)
+    for position in range(len(entry.instructions) - 1, -1, -1):
+        if phases.phase[position] != BACKWARD or position in held:
+            continue
+        if _is_element(entry, phases, position) and position not in repeated:
+            continue
+        users = [placed[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
+        goal = max(users, default=placed[position])
+        if goal < placed[position]:
+            operands = entry.instructions[position].operands
+            mine = [i for i in operands if phases.phase[i] == BACKWARD]
+            if any(placed[i] < goal for i in mine) or any(
+                goal not in at_hand[i] for i in operands if at_hand[i] and i not in mine
+            ):
+                continue
+        elif position not in repeated and entry.instructions[position].opcode not in _RESHAPES:
+            continue
+        placed[position] = goal
+    for position in repeated:
+        if _is_element(entry, phases, position):
+            placed[position] = placed[entry.instructions[position].operands[0]]
