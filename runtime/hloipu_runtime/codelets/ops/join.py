@@ -1,4 +1,4 @@
-"""Padding and concatenation."""
+"""Padding."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -6,7 +6,6 @@ from typing import ClassVar
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
-    ALL,
     Array,
     Block,
     Codelet,
@@ -22,45 +21,6 @@ from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
-
-
-@codelet
-@dataclass(frozen=True)
-class Concatenate(Codelet):
-    """Joins operands along one dimension."""
-
-    name: ClassVar[str] = "concatenate"
-    dimension: int
-
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
-        """Split the other dimensions."""
-        shape = results[0].shape
-        others = [d for d in range(len(shape)) if d != self.dimension]
-        index = tuple(Index(others.index(d)) if d in others else ALL for d in range(len(shape)))
-        return Indexing(tuple(shape[d] for d in others), (index,) * len(operands), (index,))
-
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
-        """Join behind the grid."""
-        axis = len(operands[0].grid) + self.dimension
-        arrays = [block.data for block in operands]
-        if len(arrays) == 1:
-            return [delivered(arrays[0], results[0])]
-        return [movement.concatenate(arrays, axis, results[0].array)]
-
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
-        """Charge, for each operand, runs of what lies from the dimension on."""
-        works = [
-            runs_work(
-                machine,
-                tensor.element_type,
-                tensor.elements,
-                Tensor("", tensor.shape[self.dimension :]).elements,
-            )
-            for tensor in operands
-        ]
-        return total(works)
 
 
 @codelet

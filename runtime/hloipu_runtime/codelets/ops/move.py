@@ -1,4 +1,4 @@
-"""Data movement: copy, transpose, reverse, slice, broadcast."""
+"""Data movement: copy, transpose, reverse, slice."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -15,9 +15,7 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.placing import after_grid, delivered, first_start
 from hloipu_runtime.codelets.costs.moving import (
-    NO_WORK,
     copy_work,
-    repeats_work,
     runs_work,
     transpose_work,
 )
@@ -164,50 +162,6 @@ class StridedSlice(Codelet):
             if result.shape[d] != operands[0].shape[d]:
                 break
         return runs_work(machine, result.element_type, result.elements, run)
-
-
-@codelet
-@dataclass(frozen=True)
-class Broadcast(Codelet):
-    """Repeats elements: operand dimension i lies along result dimension `dimensions[i]`."""
-
-    name: ClassVar[str] = "broadcast"
-    rearranges: ClassVar[bool] = True
-    dimensions: tuple[int, ...]
-
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
-        """Split every dimension of the result; the operand is multicast along the new ones."""
-        shape = results[0].shape
-        source = tuple(Index(d) for d in self.dimensions)
-        return Indexing(shape, (source,), (every_dimension(len(shape)),))
-
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
-        """Return a read-only view with zero strides, or fill the result's array."""
-        source, result = operands[0], results[0]
-        shape = (*source.grid, *result.part)
-        axes = after_grid(source.grid, self.dimensions)
-        return [delivered(movement.broadcast(source.data, shape, axes), result)]
-
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
-        """Charge filled rows where the last dimension is new, otherwise moved runs."""
-        result = results[0]
-        shape, name, elements = result.shape, result.element_type, result.elements
-        new = [d for d in range(len(shape)) if d not in self.dimensions and shape[d] != 1]
-        if not elements:
-            return NO_WORK
-        if not new:
-            return transpose_work(machine, name, operands[0].shape, _order_of(self.dimensions))
-        run = Tensor("", shape[new[-1] + 1 :]).elements
-        if run > 1:
-            return runs_work(machine, name, elements, run)
-        row = 1
-        for d in range(len(shape) - 1, -1, -1):
-            if d not in new and shape[d] != 1:
-                break
-            row *= shape[d]
-        return repeats_work(machine, name, elements // row, row)
 
 
 def _order_of(dimensions: Sequence[int]) -> list[int]:

@@ -1,8 +1,7 @@
-"""Reshapes and bit casts."""
+"""Bit casts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
 from typing import ClassVar
 
 from hloipu_runtime.codelets.core.codelet import (
@@ -19,47 +18,9 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.placing import delivered
 from hloipu_runtime.codelets.costs.moving import copy_work
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
-
-
-@codelet
-@dataclass(frozen=True)
-class Reshape(Codelet):
-    """Lays elements out in another shape, in row-major order."""
-
-    name: ClassVar[str] = "reshape"
-
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
-        """Split each group of dimensions with equal products by what its first ones share.
-
-        A split group goes in equal consecutive pieces: all that follows its first dimension is
-        whole in every piece.
-        """
-        before, after = operands[0].shape, results[0].shape
-        source, target = [ALL] * len(before), [ALL] * len(after)
-        sizes: list[int] = []
-        for at_source, at_target in _first_dimensions(before, after):
-            count = gcd(before[at_source], after[at_target])
-            if count > 1:
-                source[at_source] = _piece(len(sizes), before[at_source] // count)
-                target[at_target] = _piece(len(sizes), after[at_target] // count)
-                sizes.append(count)
-        return Indexing(tuple(sizes), (tuple(source),), (tuple(target),))
-
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
-        """Reshape what lies behind the grid."""
-        source, result = operands[0], results[0]
-        shape = (*source.grid, *result.part)
-        return [delivered(movement.reshape(source.data, shape), result)]
-
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
-        """Charge a contiguous copy."""
-        return copy_work(machine, results[0])
 
 
 def _piece(label: int, size: int) -> Index:
