@@ -1,4 +1,4 @@
-"""Data movement: copy, transpose, reverse, slice."""
+"""Data movement: copy, transpose, reverse, slice, bit cast."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -21,6 +21,7 @@ from hloipu_runtime.codelets.costs.moving import (
 )
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
+from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -164,6 +165,32 @@ class StridedSlice(Codelet):
         return runs_work(machine, result.element_type, result.elements, run)
 
 
-def _order_of(dimensions: Sequence[int]) -> list[int]:
-    """Return operand dimensions in the order in which the result has them."""
-    return sorted(range(len(dimensions)), key=dimensions.__getitem__)
+@codelet
+@dataclass(frozen=True)
+class BitcastConvert(Codelet):
+    """Reads bits as another type; of another width, it takes up or appends a last dimension."""
+
+    name: ClassVar[str] = "bitcast-convert"
+    source_type: str
+    target_type: str
+
+    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+        """Split the dimensions that both shapes have."""
+        rank = min(len(operands[0].shape), len(results[0].shape))
+        shape = results[0].shape[:rank]
+        source, target = (
+            every_dimension(rank) + (ALL,) * (len(tensor.shape) - rank)
+            for tensor in (operands[0], results[0])
+        )
+        return Indexing(shape, (source,), (target,))
+
+    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+        """Convert all parts at once: the last dimension is whole in each."""
+        converted = bitcast_convert(operands[0].data, self.source_type, self.target_type)
+        return [delivered(converted, results[0])]
+
+    def work(
+        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
+    ) -> TileWork:
+        """Charge a contiguous copy: in a tile's memory the bits are the same."""
+        return copy_work(machine, results[0])

@@ -90,14 +90,6 @@ def part_window(
     return replace(w, pad_low=low, pad_high=high)
 
 
-def window_dimensions(window: Sequence[WindowDimension]) -> Window:
-    """Return a window as codelets hold it; reversal is of no account."""
-    return tuple(
-        (w.size, w.stride, w.pad_low, w.pad_high, w.base_dilation, w.window_dilation)
-        for w in window
-    )
-
-
 @codelet
 @dataclass(frozen=True)
 class ReduceWindow(Codelet):

@@ -57,7 +57,6 @@ _CHOICES = {
     ),
 }  # fmt: skip
 """Words of a list, or their numbers."""
-_OPTIONAL = frozenset({"GRADIENT_ACCUMULATION_COUNT", "NUM_BATCHES_TO_ACCUMULATE"})
 _MOST_DIGITS = 19
 _KEY = re.compile("callConfig|call_config")
 _CAPITAL = re.compile("[A-Z]")
