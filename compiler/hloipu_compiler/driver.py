@@ -414,7 +414,6 @@ def _finished(current: Compilation) -> Compilation:
 
 
 def _keys(current: Compilation, program: Program) -> ReplicaKeys:
-    """Return the keys that replicas fold their numbers into."""
     cut, replicas = current.pipelining, current.plan.replicas
     if replicas == 1 and (cut is None or cut.micro_batches == 1):
         return NO_KEYS

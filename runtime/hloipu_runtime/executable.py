@@ -167,7 +167,6 @@ def _check_meta(meta: Mapping[str, Any], name: str) -> None:
 
 
 def _texts_of(data: Any) -> Iterator[str]:
-    """Yield every text of JSON data, at any depth."""
     waiting = [data]
     while waiting:
         item = waiting.pop()

@@ -55,7 +55,6 @@ class _Value:
 
     @property
     def op(self) -> Instruction:
-        """The op that makes it."""
         return self.frame.computation.instructions[self.position]
 
 
@@ -128,7 +127,6 @@ class _Walk:
         self.root = _Frame(self.module.entry)
 
     def parameter(self, indices: Sequence[int]) -> _Value:
-        """Return a parameter of the entry, or an element of it."""
         number, *path = indices
         return _Value(self.root, self.module.entry.parameters[number], tuple(path))
 

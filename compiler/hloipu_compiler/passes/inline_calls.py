@@ -118,7 +118,6 @@ class _Flattening:
         return new
 
     def _called(self, op: Instruction, frame: _Frame) -> Instruction:
-        """Return an instruction that stays, calling what it calls from now on."""
         if op.opcode in RUN_BY_OPERANDS:
             names: dict[str, str] = {}
             attributes = op.attributes

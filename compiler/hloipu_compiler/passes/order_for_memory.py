@@ -375,7 +375,6 @@ class _Moves:
         return others
 
     def order(self) -> list[int]:
-        """Return the instructions in their new order."""
         every = zip(self.place, self._rank, self.old, strict=True)
         return [at for *_, at in sorted((*key, at) for at, key in enumerate(every))]
 

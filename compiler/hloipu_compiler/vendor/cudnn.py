@@ -71,7 +71,6 @@ def _forward(call: Call) -> Sequence[Value]:
 
 @formula("__cudnn$convForwardGraph")
 def _graph(call: Call) -> Sequence[Value]:
-    """Return a convolution that is alone in its graph."""
     text = str(_settings(call).attributes.get("serialized_graph", ""))
     if text.count(":") > 1 or "conv()" not in text:
         raise call.unsupported(

@@ -56,7 +56,6 @@ class _Inlining:
         self.known: dict[tuple[object, ...], Computation] = {}
 
     def replaced(self, old: Computation) -> Computation:
-        """Return a computation without the instructions that are replaced."""
         names = Names(instruction.name for instruction in old.instructions)
         instructions: list[Instruction] = []
         place: list[int] = []
@@ -215,7 +214,6 @@ def _adopted(
 
 
 def _with_tuple(entry: Computation) -> Computation:
-    """Return a computation whose root is a tuple of its results."""
     root = entry.instructions[entry.root]
     if root.opcode == "tuple":
         return entry

@@ -97,7 +97,6 @@ class _Checker:
             self.none(place, (instruction.shape, *place.operand_shapes))
 
     def fault(self, instruction: Instruction, problem: str, expected: str) -> None:
-        """Report a fault of an instruction."""
         self.report.add(
             "E0335",
             f"{instruction.name} {problem}",

@@ -111,7 +111,6 @@ class _Walk:
         return len(self.blocks) - 1
 
     def function(self, name: str, path: str) -> BlockNumber:
-        """Return the block of a function, which is one wherever it is called from."""
         if name not in self.functions:
             body = self.program.functions.get(name)
             if body is None or name in self.calling:

@@ -117,7 +117,6 @@ class _Builder:
         self.functions: dict[str, Region] = {}
 
     def region(self, parts: Iterable[tuple[str, Step]], level: int) -> Region:
-        """Return the region of some steps one after the other, each with its path."""
         _check_levels(level)
         return _joined(item for path, step in parts for item in self.items(path, step, level))
 
@@ -254,7 +253,6 @@ class _Builder:
     def branches(
         self, path: str, step: If | Switch, predicate: VariableId, level: int
     ) -> tuple[Item, ...]:
-        """Return the look at the predicate, and the branches, of which one runs."""
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         either = Item(
             sum(region.length for region in regions),

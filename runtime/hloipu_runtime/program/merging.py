@@ -75,7 +75,6 @@ class _Unit:
     writes: frozenset[VariableId] = frozenset()
 
     def step(self) -> Step:
-        """Return all that is in the unit as one step."""
         if len(self.steps) == 1:
             return self.steps[0]
         if isinstance(self.steps[0], ComputeSet):

@@ -109,7 +109,6 @@ def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
 
 
 def _writes(step: Step) -> Iterable[VariableId]:
-    """Return what a step writes itself."""
     match step:
         case ComputeSet() | Exchange():
             return step.writes
@@ -127,7 +126,6 @@ def _writes(step: Step) -> Iterable[VariableId]:
 
 
 def _reads(step: Step) -> Iterable[VariableId]:
-    """Return what a step reads itself."""
     match step:
         case ComputeSet() | Exchange():
             return step.reads

@@ -182,7 +182,6 @@ def _beside(memory: Mapping[str, Any]) -> str:
 
 
 def _device(profile: Profile) -> str:
-    """Return the device's own time."""
     runs = "" if profile.runs == 1 else f" in {profile.runs:,} runs"
     cycles = _cycles(profile.device_cycles, profile.clock_hz)
     if profile.total_cycles is None:

@@ -182,7 +182,6 @@ class _LoopWriter(WindowWriter):
         return int(getattr(value, "item", int)())
 
     def _counted_on(self, old: int, step: int) -> int:
-        """Write what a counter is after the loop."""
         shape = self.made[old].shape
         if not isinstance(shape, ArrayShape):
             raise TypeError(f"{self.made[old].name} is no number")

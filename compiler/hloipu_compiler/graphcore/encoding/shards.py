@@ -79,7 +79,6 @@ def _stages(entry: Computation, devices_by_op: list[tuple[int, ...]]) -> dict[in
 def _staged(
     instruction: Instruction, devices: tuple[int, ...], stages: Mapping[int, int]
 ) -> Attributes:
-    """Return attributes with a stage in place of a device."""
     is_placed = len(devices) == 1 and devices[0] in stages
     return marked(
         instruction.attributes, {"ipu_stage": str(stages[devices[0]])} if is_placed else {}

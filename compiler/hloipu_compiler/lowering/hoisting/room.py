@@ -194,7 +194,6 @@ class Hoister:
         return sunk(self.program, self.computing, self.blocks, self.copies, kept)
 
     def _planned(self, hoisting: Hoisting) -> Hoisting:
-        """Return the same with the memory plan."""
         telling("room for copies before loops")
         memory = self.plan(hoisting.program, hoisting.alone)
         return hoisting._replace(program=memory.program, memory=memory)

@@ -55,7 +55,6 @@ def _along(
     length: int,
     result: tuple[str, tuple[int, ...]],
 ) -> TileTensor:
-    """Transform along one dimension."""
     rows = prod(x.shape) // max(1, x.shape[dimension])
     first = _divisor(length)
     if length < LONG or first == 1 or 2 * rows >= builder.tile_count:

@@ -69,7 +69,6 @@ class _Handing:
         return self.known[variant]
 
     def write(self, variant: _Variant) -> None:
-        """Write one computation."""
         old, ipu, of_parameter = variant
         computation = self.module.computation[old]
         statements: list[tuple[Ipu, ...]] = []
@@ -96,7 +95,6 @@ class _Handing:
     def _taken(
         self, computation: Computation, op: Instruction, statements: list[tuple[Ipu, ...]]
     ) -> tuple[Ipu, ...]:
-        """Return what is stated of the element that is taken out of a tuple."""
         source = computation.instructions[op.operands[0]]
         stated = statements[op.operands[0]]
         if not stated or not isinstance(source.shape, TupleShape) or len(set(stated)) == 1:

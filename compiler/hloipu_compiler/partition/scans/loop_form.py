@@ -148,7 +148,6 @@ class _Finding:
         self.rows: dict[int, Values] = {}
 
     def element(self, index: int) -> Element:
-        """Return what one element is."""
         if self.counts.get(index, (0, 0))[1]:
             return Element(COUNTER)
         taken = self.taken.get(index, [])

@@ -84,7 +84,6 @@ def _turned(entry: Computation, loop: StackedLoop) -> Turned:
 
 
 def _with_state(old: Computation, shape: TupleShape) -> Computation:
-    """Return a condition for a state of another shape."""
     instructions = [_reshaped(old, op, shape) for op in old.instructions]
     return replace(old, instructions=tuple(instructions))
 

@@ -63,7 +63,6 @@ class _Marking:
         return self.known[variant]
 
     def write(self, variant: _Variant) -> None:
-        """Write one computation."""
         name, marks = variant
         instructions = []
         for op in _marked(self.module.computation[name], dict(marks)).instructions:

@@ -81,7 +81,6 @@ def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
 
 
 def _is_linear(entry: Computation, walk: GradientWalk, op: Instruction, straight: Set[int]) -> bool:
-    """Whether an op is linear in the operands that are."""
     others = [i for i in op.operands if i not in straight]
     match op.opcode:
         case "add" | "subtract":

@@ -407,7 +407,6 @@ class _Finding:
         )
 
     def _gradients(self, walk: GradientWalk) -> tuple[Gradient, ...]:
-        """Return the gradients with the weights that they update."""
         weights: dict[int, list[int]] = {position: [] for position in sorted(walk.gradients)}
         walk.update, kept = set(), walk.update
         sources = walk.sources()

@@ -181,7 +181,6 @@ def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | I
 
 
 def _pad(draft: Draft, x: Instruction) -> int | None:
-    """Drop a pad of nothing."""
     if any(row.low or row.high for row in _paddings(x)):
         return None
     return _operand_if_same(draft, x)

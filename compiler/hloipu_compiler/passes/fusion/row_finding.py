@@ -102,7 +102,6 @@ class RowFinder:
         return mask
 
     def _kind(self, position: int, op: Instruction) -> Kind | None:
-        """Return of which kind a region with this op would be."""
         sizes = sizes_of(op)
         ipu = self.ipus.get((self.computation.name, op.name), -1)
         if op.opcode == "reduce":

@@ -159,7 +159,6 @@ class _Loop(NamedTuple):
     def _ops(
         self, elements: int, values: frozenset[int], numbers: frozenset[int], inside: bool
     ) -> Issue:
-        """Return the ops whose values are among some, or those whose are not, on elements."""
         issue = Issue()
         count = len(self.expression.operand_types)
         for number, node in enumerate(self.expression.nodes, count):

@@ -166,7 +166,6 @@ class Convolution(Codelet):
         return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
 
     def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
-        """Convolve parts on a grid."""
         window = kernel_window(tiles.window, self.reversal)
         return convolution(
             lhs,
@@ -314,7 +313,6 @@ class Convolution(Codelet):
         )  # fmt: skip
 
     def _with_sizes(self, kernel: Sizes) -> list[WindowDimension]:
-        """Return the window with the kernel's sizes."""
         sizes = [kernel[d] for d in self.rhs[2:]]
         return [
             WindowDimension(size, *fields[1:])
@@ -338,7 +336,6 @@ class Convolution(Codelet):
         return features, batches
 
     def _cut_of_kernel(self, along: int) -> int:
-        """Return the dimension of the kernel that a cut cuts."""
         return self.rhs[along + 1] if along else self.rhs[0]
 
     def _cut_of_image(self, label: int, along: int, part: int, result: Sizes) -> Index:

@@ -152,7 +152,6 @@ class Sort(Codelet):
 
 
 def _comparator(expression: Expression | None) -> Comparator:
-    """Return the comparator as a function on whole arrays."""
     if expression is None:
         raise ValueError("a sort needs keys or a comparator")
     compare = region(expression)

@@ -116,7 +116,6 @@ class _Walk:
         return _Met(max(1, met.ipus), phase)
 
     def _meeting_of(self, step: Exchange, ipus: int, met: _Met) -> int:
-        """Return how many IPUs must meet before an exchange."""
         if ipus > 1 and any(
             self._crosses_ipus(transfer) for transfer in step.transfers if volume(transfer.box)
         ):

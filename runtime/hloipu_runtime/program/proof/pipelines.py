@@ -130,7 +130,6 @@ def _touched(group: VertexGroup) -> set[VariableId]:
 
 
 def _adds(group: VertexGroup, variable: VariableId) -> bool:
-    """Whether vertices add to their parts of a variable, and that is all they do with it."""
     codelet = group.codelet
     places = [n for n, operand in enumerate(group.inputs) if operand.variable == variable]
     return (

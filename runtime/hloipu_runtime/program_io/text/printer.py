@@ -36,7 +36,6 @@ def _quoted(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Return a name that may be missing, with a space before it."""
     return f" {_quoted(text)}" if text else ""
 
 

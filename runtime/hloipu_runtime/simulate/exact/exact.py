@@ -147,7 +147,6 @@ class ExactEngine:
     def _by_step(
         self, steps: Mapping[VariableId, int], variables: Set[VariableId]
     ) -> list[list[VariableId]]:
-        """Return, of each step of the outermost level, those of some variables that are its."""
         by_step: list[list[VariableId]] = [[] for _ in self._touched]
         for variable in variables & steps.keys():
             by_step[steps[variable]].append(variable)

@@ -125,7 +125,6 @@ def _parsed_config(name: str, attributes: str, config: str) -> CallConfig | None
 
 
 def _call_config(name: str, config: str) -> Mapping[str, object]:
-    """Return the `callConfig` of a backend configuration."""
     if _KEY.search(config) is None:
         return {}
     try:
