@@ -9,7 +9,7 @@ from functools import partial
 
 from hloipu_compiler.analysis.call_graph import CallSite, call_sites
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.reduce.cleaning import PASSES_OPERANDS
 from hloipu_compiler.reduce.entry import is_replaceable
@@ -19,7 +19,6 @@ from hloipu_compiler.reduce.rewriting import (
     NotReducibleError,
     by_computation,
     instructions_of,
-    with_computation,
     without,
     without_interface,
 )

@@ -18,7 +18,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_frontend_attributes,
 )
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 
 _SEQUENTIAL = "sequential"
 _KEY = "frontend_attributes"
@@ -86,8 +86,7 @@ def _staged(
 
 
 def _with_entry(module: Module, entry: Computation, stated: Stated) -> Module:
-    computations = tuple(entry if c.name == entry.name else c for c in module.computations)
     frontend_attributes = read_frontend_attributes(module.attributes.text(_KEY))
     words = frontend_attributes_text(frontend_attributes | stated.attributes())
     header = Attributes({**module.attributes, _KEY: words}, module.attributes.called)
-    return replace(module, computations=computations, attributes=header)
+    return replace(with_computation(module, entry), attributes=header)

@@ -13,7 +13,7 @@ differ in their last bits.
 
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Module, with_computation
 from hloipu_compiler.partition.scans.pieces_choosing import Choice, chosen
 from hloipu_compiler.partition.scans.pieces_classes import Cuts
 from hloipu_compiler.partition.scans.pieces_numbers import (
@@ -97,8 +97,7 @@ def _results_of_unlike_pieces(step: InPieces) -> set[int]:
 
 def _written(module: Module, wrapping: Wrapping, choice: Choice) -> InPieces:
     entry = written(module, choice)
-    computations = tuple(entry if c is module.entry else c for c in module.computations)
-    cut_module = dead_code_eliminated(replace(module, computations=computations))
+    cut_module = dead_code_eliminated(with_computation(module, entry))
     if not choice.parameters and not choice.results:
         return InPieces(cut_module, wrapping, (), None)
     numbers = numbers_of(module.entry, choice)
