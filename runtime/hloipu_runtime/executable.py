@@ -213,7 +213,7 @@ def _machine(data: Mapping[str, Any], name: str) -> Machine:
 
 def _prove(program: Program, machine: Machine, name: str) -> None:
     """Prove a program of unknown origin, whose codelets may have any parameters."""
-    from hloipu_runtime.program_io.file.refusal import NONSENSE
+    from hloipu_runtime.program_io.file.span_checks import NONSENSE
 
     try:
         faults = faults_of(program, machine.chip.tiles_per_ipu)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.formulas.call import Array, arrays_of
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import Array, FormulaError, arrays_of
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

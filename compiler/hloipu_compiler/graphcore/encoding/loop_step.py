@@ -16,12 +16,12 @@ from hloipu_compiler.graphcore.encoding.core.traces import Trace
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Token, Value
 from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.graphcore.encoding.loops.facts import fed_body, window_in
-from hloipu_compiler.graphcore.encoding.loops.loop_counts import (
+from hloipu_compiler.graphcore.encoding.loops.loop_forms import (
+    loop_form,
     repeat_count,
     updates_of,
     while_count,
 )
-from hloipu_compiler.graphcore.encoding.loops.loop_forms import loop_form
 from hloipu_compiler.graphcore.encoding.shards import in_stages
 from hloipu_compiler.graphcore.encoding.window_writing import NoStep, WindowWriter
 from hloipu_compiler.hlo.literals.values import literal_array

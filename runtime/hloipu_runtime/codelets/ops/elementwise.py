@@ -20,7 +20,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.codelets.costs.elementwise import elementwise_work
-from hloipu_runtime.codelets.costs.expression_code import expression_bytes, single_op
+from hloipu_runtime.codelets.costs.expression_loops import expression_bytes, single_op
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import storage_dtype

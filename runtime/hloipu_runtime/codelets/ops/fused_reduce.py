@@ -25,8 +25,11 @@ from hloipu_runtime.codelets.core.grids import are_stored_once, one_of
 from hloipu_runtime.codelets.core.straight import Straight
 from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
-from hloipu_runtime.codelets.costs.expression_code import expression_bytes
-from hloipu_runtime.codelets.costs.expression_loops import COLUMN_REGISTERS, numbers_in
+from hloipu_runtime.codelets.costs.expression_loops import (
+    COLUMN_REGISTERS,
+    expression_bytes,
+    numbers_in,
+)
 from hloipu_runtime.codelets.costs.issuing import (
     Issue,
     accumulated,

@@ -25,7 +25,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Straight, calls_in_buffers, run_calls
-from hloipu_runtime.codelets.costs.expression_code import expression_bytes
+from hloipu_runtime.codelets.costs.expression_loops import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES

@@ -13,8 +13,8 @@ from hloipu_runtime.program.channels import is_read_in_place
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.faults import Fault
 from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.proof.blocks import named_ipus
 from hloipu_runtime.program.proof.exchanges import is_plain_copy
-from hloipu_runtime.program.proof.parallel import named_ipus
 from hloipu_runtime.program.steps import (
     Channel,
     ComputeSet,

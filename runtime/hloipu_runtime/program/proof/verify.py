@@ -385,7 +385,7 @@ class _Proof:
 
     def _parallel(self, step: Parallel, state: State, place: str) -> None:
         before, after = dict(state), dict(state)
-        from hloipu_runtime.program.proof.parallel import branch_faults
+        from hloipu_runtime.program.proof.blocks import branch_faults
 
         self.faults += [
             Fault("race", place, message) for message in branch_faults(self.program, step)

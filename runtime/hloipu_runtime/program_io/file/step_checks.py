@@ -32,9 +32,13 @@ from hloipu_runtime.program.steps import (
     VertexGroup,
     inner_steps,
 )
-from hloipu_runtime.program_io.file.port_checks import streams
-from hloipu_runtime.program_io.file.refusal import NONSENSE, Refuse
-from hloipu_runtime.program_io.file.span_checks import check_spans, check_tiles
+from hloipu_runtime.program_io.file.span_checks import (
+    NONSENSE,
+    Refuse,
+    check_spans,
+    check_tiles,
+    streams,
+)
 from hloipu_runtime.program_io.file.trying import try_expression
 
 MOST_ITERATIONS = 2**62
