@@ -10,19 +10,8 @@ from hloipu_compiler.plan.pipelining import AUTO, ON, PipelineRequest
 from hloipu_runtime.machine.links import Segment, segment_rate
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Step,
-    StreamIn,
-    StreamOut,
-    inner_steps,
-)
 
 CODE_SHARE = 0.25
 """Most of an IPU's memory that code is taken to need, by the number of ops. Assumed."""
@@ -84,19 +73,19 @@ def costing_of(prices: Sequence[OpPrice], machine: Machine, request: PipelineReq
 class Leaf(NamedTuple):
     """A step without others in it."""
 
-    step: Step
+    step: s.Step
     owner: int
     """The loop of the entry that it is in, or -1."""
     is_within: bool
     """Whether micro-batches run it."""
 
 
-def primary(leaves: Sequence[Step]) -> frozenset[int]:
+def primary(leaves: Sequence[s.Step]) -> frozenset[int]:
     """Return the variables in which exchanges make values, in place of copying one."""
     return frozenset(
         definition.variable
         for step in leaves
-        if isinstance(step, Exchange)
+        if isinstance(step, s.Exchange)
         for definition in step.definitions
         if any(piece.value != definition.value for piece in definition.pieces)
     )
@@ -104,27 +93,27 @@ def primary(leaves: Sequence[Step]) -> frozenset[int]:
 
 def leaves_of(program: Program, position: Mapping[str, int]) -> Iterator[Leaf]:
     """Yield the steps that have none in them, with the loops of the entry that they are in."""
-    waiting: list[tuple[Step, int, bool]] = [(program.body, -1, False)]
+    waiting: list[tuple[s.Step, int, bool]] = [(program.body, -1, False)]
     waiting += [(body, -1, False) for body in program.functions.values()]
     while waiting:
         step, owner, within = waiting.pop()
-        if isinstance(step, Pipeline):
+        if isinstance(step, s.Pipeline):
             within = True
-        elif within and owner < 0 and isinstance(step, Repeat | RepeatWhile | Call):
+        elif within and owner < 0 and isinstance(step, s.Repeat | s.RepeatWhile | s.Call):
             owner = position.get(getattr(step, "name", ""), -1)
-        inner = list(inner_steps(step))
+        inner = list(s.inner_steps(step))
         if inner:
             waiting.extend((child, owner, within) for child in reversed(inner))
         else:
             yield Leaf(step, owner, within)
 
 
-def names_of(step: Step) -> Sequence[str]:
+def names_of(step: s.Step) -> Sequence[str]:
     """Return the names of the ops that a step is of, as far as it says."""
     match step:
-        case ComputeSet():
+        case s.ComputeSet():
             return [group.name for group in step.groups]
-        case StreamIn() | StreamOut():
+        case s.StreamIn() | s.StreamOut():
             return ()
         case _:
             return [getattr(step, "name", "")]
