@@ -3,7 +3,6 @@
 Statistics of a feature are taken on one tile; the other dimensions are not split.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -13,11 +12,12 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -45,7 +45,7 @@ class BatchNorm(Codelet):
     passes: ClassVar[int] = 1
     """How often a vertex goes over the elements; each pass multiplies and adds."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return the features as the only label."""
 
         def follow(tensor: Tensor) -> tuple[Index, ...]:
@@ -59,7 +59,7 @@ class BatchNorm(Codelet):
             tuple(map(follow, results)),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute; the features of all tiles are one tensor's features."""
         shared = share(operands)
         rank = len(shared.grid)
@@ -86,9 +86,7 @@ class BatchNorm(Codelet):
         """Compute on whole tensors."""
         raise NotImplementedError
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the assumed work: passes of a multiply and an add, and a root per feature."""
         step = combining(machine, self.element_type, "add", None)
         elements = over(operands[0].elements, machine.tile.worker_contexts)

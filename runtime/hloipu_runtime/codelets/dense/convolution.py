@@ -12,12 +12,13 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
@@ -69,7 +70,7 @@ class Convolution(Codelet):
     """What is cut, and the elements of a piece: 0 the input features, 1 the kernel's first spatial
     dimension, and so on. The result has a leading dimension for each, in this order."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return labels: pieces, batch, features or groups, and the positions of windows."""
         image, kernel = operands
         pieces = len(self.cuts)
@@ -104,12 +105,12 @@ class Convolution(Codelet):
                 sizes.append(found.size)
         return Indexing(tuple(sizes), (tuple(left), tuple(right)), (tuple(result),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Convolve; what tiles share is one convolution's image or kernel."""
         run = self.bound(operands, results)
         return list(run([block.data for block in operands], [block.array for block in results]))
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, windows and groups of the parts worked out once."""
         image, kernel = operands
         result = results[0]
@@ -246,9 +247,7 @@ class Convolution(Codelet):
             return None  # each piece is rounded; of wider sums only the order differs
         return replace(self, cuts=(), element_type=combine.element_types[0]), 0
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of a tile's groups, each by the cheapest vertex."""
         image, kernel = operands
         shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
@@ -262,9 +261,7 @@ class Convolution(Codelet):
         """That of a product, where the kernel has one position."""
         return "product" if all(w[0] == 1 for w in self.window) else "windows"
 
-    def table_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def table_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the bytes of the tables of a convolution by the AMP unit, in the smaller form."""
         image, kernel = operands
         shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)

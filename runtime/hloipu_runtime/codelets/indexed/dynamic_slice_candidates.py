@@ -9,10 +9,12 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import line_of_starts
@@ -46,7 +48,7 @@ class DynamicSliceCandidates(Codelet):
     dimension: int
     block: int
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the ranges, and the window as `DynamicSlice` does."""
         shape = results[0].shape
         source = [
@@ -60,7 +62,7 @@ class DynamicSliceCandidates(Codelet):
             (every_dimension(len(shape)),),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Take the window as if all lay in the tile's range, and keep what does."""
         source, scalars, result = operands[0], operands[1:], results[0]
         sizes, rank = result.whole[1:], len(result.grid)
@@ -124,9 +126,7 @@ class DynamicSliceCandidates(Codelet):
         """With `OrBits` behind it, this is a dynamic slice."""
         return (DynamicSlice(), 0) if isinstance(combine, OrBits) else None
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the window as if all lay in the tile's range: where it is, data decides."""
         shape = results[0].shape[1:]
         most = tuple(map(min, shape, operands[0].shape))

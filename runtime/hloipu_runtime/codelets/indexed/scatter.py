@@ -9,12 +9,13 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression_form import Expression
@@ -72,7 +73,7 @@ class Scatter(Codelet):
         """That of its monoid."""
         return f"{self.name}-{self.monoid}"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension of the operands; updates follow where windows are whole.
 
         Indices and updates are split along batching dimensions, and else whole on every tile.
@@ -97,7 +98,7 @@ class Scatter(Codelet):
             (every,) * count,
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Scatter on all tiles at once, in place where results are the operands' memory."""
         count = len(results)
         data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
@@ -132,7 +133,7 @@ class Scatter(Codelet):
         )  # fmt: skip
         return [_kept(own, new) for own, new in zip(owned, scattered, strict=True)]
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""
         general = super().bound(operands, results)
         if len(results) != 1 or not results[0].grid or prod(results[0].whole) >= _LARGE_ELEMENTS:
@@ -189,7 +190,7 @@ class Scatter(Codelet):
         count = (len(unused) - 1) // 3
         return not any(map(any, unused[count : 2 * count + 1]))
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the scatter into a small array as one call; large ones are changed in place."""
         if len(results) != 1 or prod(results[0].part) >= _LARGE_ELEMENTS:
             return None
@@ -215,9 +216,7 @@ class Scatter(Codelet):
 
         return region(self.body)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the windows that fall into the tile, evenly over its workers' ranges.
 
         Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
@@ -239,9 +238,7 @@ class Scatter(Codelet):
             assumed += copied.assumed_cycles + (each if rests or looks.are_noted else 0)
         return TileWork(cycles, assumed)
 
-    def room_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the room of the notes, all windows in one tile at worst."""
         count = len(results)
         looks, _ = self._looks(machine, results[0].shape, operands[count + 1].shape)

@@ -1,6 +1,6 @@
 """Select-and-scatter, tile by tile from the windows that reach its results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,10 +10,11 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression import region
@@ -48,7 +49,7 @@ class SelectAndScatter(Codelet):
     body: Expression | None
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension whose windows do not span the whole of it."""
         shape = operands[0].shape
         sizes: list[int] = []
@@ -73,7 +74,7 @@ class SelectAndScatter(Codelet):
             result.append(indices[2])
         return Indexing(tuple(sizes), (tuple(chosen_from), tuple(source), ()), (tuple(result),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Choose in every window that reaches the results, and keep the results."""
         operand, source, init = operands
         result = results[0]
@@ -118,9 +119,7 @@ class SelectAndScatter(Codelet):
         out[tuple(target)] = made[tuple(source)]
         return out
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of pooling backwards over the tile's source values."""
         window = dimensions_of(self.window)
         tensors = (*operands[:2], *results)

@@ -1,16 +1,17 @@
 """Codelets that make values out of nothing but where they are: counts, constants, unknown work."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.constants import value_of
@@ -39,11 +40,11 @@ class Iota(Codelet):
     dimension: int
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension."""
         return every_dimension(results[0])
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Count: a view that repeats, or the array of the block, written."""
         block = results[0]
         if block.grid or any(isinstance(x, np.ndarray) or x for x in block.starts):
@@ -53,9 +54,7 @@ class Iota(Codelet):
             values = iota(block.part, self.dimension, self.element_type)
         return [_placed(values, block.array)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return 10 + 4 + 3 slots a vector for each worker (poplibs: popopsCycleEstimators.cpp)."""
         elements, contexts = results[0].elements, machine.tile.worker_contexts
         if not elements:
@@ -77,19 +76,17 @@ class Fill(Codelet):
     value: str
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension."""
         return every_dimension(results[0])
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return the value: a view that repeats it, or the array of the block, written."""
         block = results[0]
         value = value_of(self.value, self.element_type)
         return [_placed(np.broadcast_to(value, block.grid + block.part), block.array)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of popops' fill (poplibs: lib/popops/PerformanceEstimation.cpp)."""
         elements, contexts = results[0].elements, machine.tile.worker_contexts
         if not elements:
@@ -154,18 +151,16 @@ class OpaqueWork(Codelet):
     cycles: int
     """Of a call; none is known, and none is counted, of how many tiles share it."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return no labels: numbers in, a number out."""
         alone = all(tensor == Tensor("f32", ()) for tensor in (*operands, *results))
         require(alone and len(results) == 1 and self.cycles >= 0, "no cycles of one number")
         return Indexing((), ((),) * len(operands), ((),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return NaN: what it computes nobody knows."""
         return [np.full(results[0].grid + results[0].part, np.nan, np.float32)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles that the user states, which rest on nothing else."""
         return TileWork(self.cycles, self.cycles)

@@ -8,10 +8,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import delivered, first_start
@@ -31,7 +32,7 @@ class Pad(Codelet):
     name: ClassVar[str] = "pad"
     padding: tuple[tuple[int, int, int], ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split dimensions, between elements with their interior; parts may be edges alone."""
         shape = results[0].shape
         steps = [interior + 1 for _, _, interior in self.padding]
@@ -43,7 +44,7 @@ class Pad(Codelet):
         sizes = tuple(over(size, step) for size, step in zip(shape, steps, strict=True))
         return Indexing(sizes, (source, ()), (target,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Pad each part by what its tile has of the edges."""
         source, value = operands
         result = results[0]
@@ -60,9 +61,7 @@ class Pad(Codelet):
             return [delivered(padded, result)]
         return [_padded_apart(source.data, value.data, local, result)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge filling the result and moving the operand in."""
         source, result = operands[0], results[0]
         rows = repeats_work(machine, result.element_type, 1, result.elements)

@@ -1,16 +1,16 @@
 """Data movement: copy, transpose, reverse, slice, bit cast."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import after_grid, delivered, first_start
@@ -40,18 +40,16 @@ class Copy(Codelet):
     rearranges: ClassVar[bool] = True
     whole_parts: ClassVar[bool] = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension."""
         every = every_dimension(len(results[0].shape))
         return Indexing(results[0].shape, (every,), (every,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return the operand, or a copy in the result's array."""
         return [delivered(operands[0].data, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a contiguous copy."""
         return copy_work(machine, results[0])
 
@@ -70,21 +68,19 @@ class Transpose(Codelet):
     whole_parts: ClassVar[bool] = True
     permutation: tuple[int, ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension; labels are those of the result."""
         shape = results[0].shape
         source = tuple(Index(self.permutation.index(d)) for d in range(len(shape)))
         return Indexing(shape, (source,), (every_dimension(len(shape)),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Permute the axes behind the grid's."""
         source = operands[0]
         view = movement.transpose(source.data, after_grid(source.grid, self.permutation))
         return [delivered(view, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a copy, moved runs or transposed matrices, as the permutation needs."""
         source = operands[0]
         return transpose_work(machine, source.element_type, source.shape, self.permutation)
@@ -99,22 +95,20 @@ class Reverse(Codelet):
     rearranges: ClassVar[bool] = True
     dimensions: tuple[int, ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the dimensions that are not flipped."""
         shape = results[0].shape
         kept = [d for d in range(len(shape)) if d not in self.dimensions]
         index = tuple(Index(kept.index(d)) if d in kept else ALL for d in range(len(shape)))
         return Indexing(tuple(shape[d] for d in kept), (index,), (index,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Flip the axes behind the grid's."""
         source = operands[0]
         axes = [len(source.grid) + d for d in self.dimensions]
         return [delivered(movement.reverse(source.data, axes), results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge runs of what lies behind the last flipped dimension."""
         result = results[0]
         flipped = [d for d in self.dimensions if result.shape[d] != 1]
@@ -132,7 +126,7 @@ class StridedSlice(Codelet):
     starts: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension; labels are those of the result."""
         source = tuple(
             Index(d, stride, start)
@@ -141,7 +135,7 @@ class StridedSlice(Codelet):
         shape = results[0].shape
         return Indexing(shape, (source,), (every_dimension(len(shape)),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Slice the axes behind the grid's; parts begin at or before the first element taken."""
         source, result = operands[0], results[0]
         slices = [slice(None)] * len(source.grid)
@@ -150,9 +144,7 @@ class StridedSlice(Codelet):
             slices.append(slice(at, at + result.part[d] * stride, stride))
         return [delivered(source.data[movement.index_of(slices)], result)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge runs: elements of the last dimensions that are neighbours in the operand too."""
         result = results[0]
         run = 1
@@ -174,7 +166,7 @@ class BitcastConvert(Codelet):
     source_type: str
     target_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the dimensions that both shapes have."""
         rank = min(len(operands[0].shape), len(results[0].shape))
         shape = results[0].shape[:rank]
@@ -184,13 +176,11 @@ class BitcastConvert(Codelet):
         )
         return Indexing(shape, (source,), (target,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Convert all parts at once: the last dimension is whole in each."""
         converted = bitcast_convert(operands[0].data, self.source_type, self.target_type)
         return [delivered(converted, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a contiguous copy: in a tile's memory the bits are the same."""
         return copy_work(machine, results[0])

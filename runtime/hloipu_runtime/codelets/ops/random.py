@@ -4,7 +4,6 @@ Counters make every part's bits a function of the key and of where the part lies
 of the whole, which is the same and needs no second way to lay out counters.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -13,10 +12,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import one_by_one
@@ -62,7 +62,7 @@ class RngBits(Codelet):
     the cycles those of the chip's own generator, whose bits depend on tile and worker."""
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension of the bits; states are whole."""
         state, bits = results
         return Indexing(
@@ -71,7 +71,7 @@ class RngBits(Codelet):
             ((ALL,) * len(state.shape), tuple(Index(d) for d in range(len(bits.shape)))),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Make the bits of all parts."""
         states = _common(operands)
         if states is None:
@@ -87,9 +87,7 @@ class RngBits(Codelet):
         following = after.view(state.dtype).reshape(state.shape)
         return [np.broadcast_to(following, results[0].grid + state.shape), values]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of the chip's generator for `rng_default`, else of integer rounds.
 
         The chip draws 64 bits a slot and stores them beside: poplibs's `Uniform` of whole words
@@ -122,12 +120,12 @@ class RngValues(Codelet):
     distribution: Literal["uniform", "normal"]
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension of the values."""
         shape = results[0].shape
         return Indexing(shape, ((), (), (ALL,)), (tuple(Index(d) for d in range(len(shape))),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Draw the values of all parts."""
         given = _common(operands)
         if given is None:
@@ -140,9 +138,7 @@ class RngValues(Codelet):
         )
         return [_cut(values, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of the chip's own generator (poplibs: poprandCycleEstimators.cpp)."""
         elements = results[0].elements
         if not elements:
@@ -169,11 +165,11 @@ class RngState(Codelet):
     name: ClassVar[str] = "rng_state"
     delta: int
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return no label: every tile has all of it."""
         return Indexing((), ((ALL,),), ((ALL,), (ALL,)))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Add with carry."""
         state = operands[0].data
         after = np.array(state)
@@ -183,15 +179,13 @@ class RngState(Codelet):
         after[..., 2] += high + (after[..., 1] < low).astype(np.uint64)
         return [np.array(state[..., 1:]), after]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of one worker's few integer ops, by no source."""
         cycles = machine.tile.worker_contexts * 40
         return TileWork(cycles, cycles)
 
 
-def _common(blocks: Sequence[Block]) -> list[Array] | None:
+def _common(blocks: Blocks) -> list[Array] | None:
     """Return operands that every tile has all of; None where tiles hold different ones.
 
     All tiles of a correct program hold the same; a tile that does not must be seen to.

@@ -13,11 +13,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -43,7 +43,7 @@ class TopK(Codelet):
     k: int
     largest: bool = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Every dimension but the last may be split."""
         shape = operands[0].shape
         require(0 <= self.k <= shape[-1], "more than there are")
@@ -54,15 +54,13 @@ class TopK(Codelet):
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         return Indexing(sizes, (each,), (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return values and s32 places."""
         shared = share(operands)
         best = topk(shared.arrays[0], self.k, largest=self.largest)
         return [spread(x, operands[0].grid, shared.grid) for x in best]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work on a tile's rows."""
         x = operands[0]
         rows, length = prod(x.shape[:-1]), x.shape[-1]
@@ -85,7 +83,7 @@ class TopKPieces(Codelet):
     block: int
     largest: bool = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Rows and pieces may be split."""
         shape, row = results[0].shape, operands[0].shape
         require(self.k >= 0 < self.block, "no pieces")
@@ -95,7 +93,7 @@ class TopKPieces(Codelet):
         piece = Index(len(sizes) - 1, self.block, 0, self.block)
         return Indexing(sizes, ((*each[:-2], piece),), (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return values and s32 places of the candidates."""
         x, pieces = operands[0].data, results[0].part[-2]
         count = x.shape[-1]
@@ -112,9 +110,7 @@ class TopKPieces(Codelet):
             start = start.reshape(*start.shape, *(1,) * len(results[0].part))
         return [values, np.where(places == NO_PLACE, places, places + (origins + start))]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work on a tile's pieces."""
         x, rows = operands[0], prod(results[0].shape[:-1])
         length = min(self.block, x.shape[-1])
@@ -152,7 +148,7 @@ class TopKMerge(Codelet):
     pieces: int
     largest: bool = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Rows and groups may be split."""
         shape, given = results[0].shape, operands[0].shape
         require(self.k >= 0 < self.pieces, "no groups")
@@ -162,7 +158,7 @@ class TopKMerge(Codelet):
         group = Index(len(sizes) - 1, self.pieces, 0, self.pieces)
         return Indexing(sizes, ((*each[:-2], group, ALL),) * 2, (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return values and s32 places of the best."""
         values, places = (block.data for block in operands)
         groups = results[0].part[-2]
@@ -178,9 +174,7 @@ class TopKMerge(Codelet):
             best = [np.concatenate(pair, axis=-2) for pair in zip(best, rest, strict=True)]
         return best
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work on a tile's groups."""
         pieces, candidates = operands[0].shape[-2:]
         groups, pieces = prod(results[0].shape[:-1]), min(self.pieces, pieces)

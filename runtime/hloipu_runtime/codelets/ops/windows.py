@@ -9,11 +9,12 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression import region
@@ -110,7 +111,7 @@ class ReduceWindow(Codelet):
         """That of its monoid."""
         return f"{self.name}-{self.monoid}"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension that windows do not span the whole of."""
         shape = operands[0].shape
         sizes: list[int] = []
@@ -126,7 +127,7 @@ class ReduceWindow(Codelet):
         inits: tuple[tuple[Index, ...], ...] = ((),) * len(results)
         return Indexing(tuple(sizes), (*arrays, *inits), (tuple(outside),) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Reduce; what tiles share is reduced once."""
         count = len(results)
         shared = share(operands[:count])
@@ -154,9 +155,7 @@ class ReduceWindow(Codelet):
         assert self.body is not None
         return region(self.body)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of pooling, with dimensions without windows as channels.
 
         That of running totals where windows are one dimension's beginnings or ends.
