@@ -1,7 +1,7 @@
 """The codelet interface: how indices split, what is computed, what it costs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -241,9 +241,10 @@ CODELETS: dict[str, type[Codelet]] = {}
 C = TypeVar("C", bound=type[Codelet])
 
 
+@dataclass_transform(frozen_default=True)
 def codelet(kind: C) -> C:
-    """Register a codelet class under its name."""
+    """Make a class a frozen record, and register it under its name."""
     if kind.name in CODELETS:
         raise UsageError("E3090", f"a codelet named {kind.name!r} exists already")
-    CODELETS[kind.name] = kind
+    CODELETS[kind.name] = dataclass(frozen=True)(kind)
     return kind

@@ -1,6 +1,6 @@
 """Added dot: a product that is added to the sums of the products before it, in their place."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from hloipu_runtime.codelets.core.codelet import Array, Blocks, Codelet, Indexing, Tensors, codelet
@@ -14,7 +14,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class AddedDot(Codelet):
     """Contracts lhs and rhs and adds that to the third operand; floats are rounded once.
 

@@ -104,7 +104,6 @@ class BatchNorm(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class BatchNormTraining(BatchNorm):
     """(x, scale, offset) -> (y, mean, variance)."""
 
@@ -121,7 +120,6 @@ class BatchNormTraining(BatchNorm):
 
 
 @codelet
-@dataclass(frozen=True)
 class BatchNormGrad(BatchNorm):
     """(x, scale, mean, variance, gradient of y) -> gradients of x, scale and offset."""
 

@@ -1,7 +1,7 @@
 """Convolution: any labels, groups and dilations, whole or with what is summed cut into pieces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import gcd, prod
 from typing import ClassVar, NamedTuple
@@ -43,7 +43,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Convolution(Codelet):
     """Convolves an image with a kernel.
 

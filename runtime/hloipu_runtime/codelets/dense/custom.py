@@ -1,6 +1,5 @@
 """LAPACK routines that programs for CPUs call, each matrix on one tile."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -39,7 +38,6 @@ _TRIDIAGONAL_SLOTS = 40
 
 
 @codelet
-@dataclass(frozen=True)
 class LapackCall(Codelet):
     """One routine of `kernels/linear_algebra/lapack.py` on batches, by its target.
 

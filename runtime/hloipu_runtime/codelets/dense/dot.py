@@ -26,7 +26,6 @@ from hloipu_runtime.codelets.core.grids import pair, piece_runs, split
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.contractions.contraction import (
     DotDimensions,
     Matrices,
@@ -51,7 +50,6 @@ if TYPE_CHECKING:
 
 
 @codelet
-@dataclass(frozen=True)
 class Dot(Codelet):
     """Contracts two operands; the result has batch dims, free dims of lhs, free dims of rhs.
 

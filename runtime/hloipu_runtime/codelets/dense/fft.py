@@ -6,7 +6,6 @@ n1, multiply by exp(-+2 pi i k1 i2 / (n1 n2)), transform along n2; element [k1, 
 frequency k1 + n1 k2 (J. W. Cooley and J. W. Tukey, Math. Comp. 19, 1965).
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -37,7 +36,6 @@ _VERTEX_CYCLES = 11
 
 
 @codelet
-@dataclass(frozen=True)
 class Fft(Codelet):
     """Transforms along one dimension; `kind` is FFT, IFFT, RFFT or IRFFT."""
 
@@ -89,7 +87,6 @@ class Fft(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Twiddle(Codelet):
     """Multiplies element [.., i, .., j, ..] by exp(+-2 pi i (i j) / total), i and j two dims."""
 

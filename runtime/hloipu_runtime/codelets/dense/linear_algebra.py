@@ -1,6 +1,5 @@
 """Cholesky decomposition and triangular solve of batches of small matrices, each on one tile."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -29,7 +28,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Cholesky(Codelet):
     """Factors symmetric or Hermitian matrices [.., n, n]; zeros in the other triangle."""
 
@@ -59,7 +57,6 @@ class Cholesky(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class TriangularSolve(Codelet):
     """Solves op(a) x = b, or x op(a) = b, for (a, b) with a triangular."""
 

@@ -1,7 +1,6 @@
 """Ragged dot: groups of consecutive rows, or of products, each contracted apart."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -29,7 +28,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class RaggedDot(Codelet):
     """Contracts groups of lhs along its ragged dimension; operands are lhs, rhs, group sizes.
 

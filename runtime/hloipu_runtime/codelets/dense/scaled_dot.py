@@ -1,6 +1,5 @@
 """Scaled dot: operands in small formats with a scale for each block, contracted."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -28,7 +27,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class ScaledDot(Codelet):
     """Contracts lhs and rhs after scaling; operands are lhs, rhs and their scales.
 

@@ -37,7 +37,6 @@ from hloipu_runtime.codelets.indexed.ranges import (
     agreed_starts,
 )
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles
@@ -48,7 +47,6 @@ SUPERVISOR_CYCLES = 25
 
 
 @codelet
-@dataclass(frozen=True)
 class DynamicSlice(Codelet):
     """Takes the window of the result's size. Operands: data, one start for each dimension."""
 
@@ -113,7 +111,6 @@ class DynamicSlice(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class DynamicUpdateSlice(Codelet):
     """Replaces a window. Operands: data, window, one start for each dimension.
 

@@ -28,7 +28,6 @@ from hloipu_runtime.codelets.indexed.gather_parts import Places
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.indexed.ranges import agreed_starts, clamped
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.costs import TileWork
@@ -36,7 +35,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class DynamicSliceCandidates(Codelet):
     """Takes, of a window, what falls into each range of `block` elements along one dimension.
 

@@ -34,7 +34,6 @@ from hloipu_runtime.codelets.indexed.gather_parts import (
 )
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.gather import GatherDimensions, clamp_starts, gather, gathering
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
@@ -45,7 +44,6 @@ _SKIPPED_SLOTS = 8
 
 
 @codelet
-@dataclass(frozen=True)
 class Gather(Codelet):
     """Picks the slice at each index vector; starts are clamped. Operands: table, indices."""
 
@@ -119,7 +117,6 @@ class Gather(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class GatherCandidates(Codelet):
     """Picks, of each slice, what falls into each range of `block` elements of one table dimension.
 

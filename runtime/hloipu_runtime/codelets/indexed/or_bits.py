@@ -16,14 +16,12 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.placing import delivered
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class OrBits(Codelet):
     """Combines the parts along the leading dimension by a bitwise or of their bits.
 

@@ -31,7 +31,6 @@ from hloipu_runtime.codelets.indexed.scatter_parts import (
     window_sizes,
 )
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import Combiner
 from hloipu_runtime.kernels.scatter import How, ScatterDimensions
 from hloipu_runtime.machine.charges import over
@@ -46,7 +45,6 @@ _LARGE_ELEMENTS = 1 << 14
 
 
 @codelet
-@dataclass(frozen=True)
 class Scatter(Codelet):
     """Combines windows into operands; n operands, indices, n updates.
 

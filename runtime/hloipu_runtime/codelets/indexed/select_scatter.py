@@ -1,7 +1,6 @@
 """Select-and-scatter, tile by tile from the windows that reach its results."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,7 +29,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class SelectAndScatter(Codelet):
     """Fills the operand's shape with init, then takes each source value in at its window's choice.
 

@@ -23,7 +23,6 @@ from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.codelets.costs.elementwise import elementwise_work
 from hloipu_runtime.codelets.costs.expression_loops import expression_bytes, single_op
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -49,7 +48,6 @@ class _Arrangement(NamedTuple):
 
 
 @codelet
-@dataclass(frozen=True)
 class Elementwise(Codelet):
     """Computes an expression for each element of the result.
 

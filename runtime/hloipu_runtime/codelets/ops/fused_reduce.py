@@ -41,7 +41,6 @@ from hloipu_runtime.codelets.costs.issuing import (
 from hloipu_runtime.codelets.costs.reduce import reduce_room_bytes, reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -50,7 +49,6 @@ Array = np.ndarray[Any, Any]
 
 
 @codelet
-@dataclass(frozen=True)
 class FusedReduce(Codelet):
     """Reduces an expression's results by a monoid; operands are the expression's, then inits.
 

@@ -19,7 +19,6 @@ from hloipu_runtime.codelets.core.labels import require
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import wrap_integer
 from hloipu_runtime.kernels.core.movement import iota
 from hloipu_runtime.kernels.core.rounding import round_to
@@ -31,7 +30,6 @@ Array = np.ndarray[Any, Any]
 
 
 @codelet
-@dataclass(frozen=True)
 class Iota(Codelet):
     """Counts along one dimension; the counts of a part start where the part does."""
 
@@ -67,7 +65,6 @@ class Iota(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Fill(Codelet):
     """Writes one value, given as exact text (`constants.py`), to every element."""
 
@@ -139,7 +136,6 @@ def _placed(values: Array, out: Array | None) -> Array:
 
 
 @codelet
-@dataclass(frozen=True)
 class OpaqueWork(Codelet):
     """Work that nobody describes, of a number of cycles that the user states.
 

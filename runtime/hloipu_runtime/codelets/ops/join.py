@@ -17,7 +17,6 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.placing import delivered, first_start
 from hloipu_runtime.codelets.costs.moving import repeats_work, runs_work
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
@@ -25,7 +24,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Pad(Codelet):
     """Pads by (low, high, interior) per dimension; negative edges crop. Operands: data, value."""
 

@@ -19,7 +19,6 @@ from hloipu_runtime.codelets.costs.moving import (
     runs_work,
     transpose_work,
 )
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
 from hloipu_runtime.machine.costs import TileWork
@@ -32,7 +31,6 @@ def every_dimension(rank: int) -> tuple[Index, ...]:
 
 
 @codelet
-@dataclass(frozen=True)
 class Copy(Codelet):
     """Copies a tensor within each tile."""
 
@@ -59,7 +57,6 @@ class Copy(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Transpose(Codelet):
     """Reorders dimensions: result dimension i is operand dimension `permutation[i]`."""
 
@@ -87,7 +84,6 @@ class Transpose(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Reverse(Codelet):
     """Flips dimensions."""
 
@@ -117,7 +113,6 @@ class Reverse(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class StridedSlice(Codelet):
     """Takes elements `starts[d] + i * strides[d]` of dimension d, as many as the result has."""
 
@@ -158,7 +153,6 @@ class StridedSlice(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class BitcastConvert(Codelet):
     """Reads bits as another type; of another width, it takes up or appends a last dimension."""
 

@@ -4,7 +4,6 @@ Counters make every part's bits a function of the key and of where the part lies
 of the whole, which is the same and needs no second way to lay out counters.
 """
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -48,7 +47,6 @@ _MASK64 = (1 << 64) - 1
 
 
 @codelet
-@dataclass(frozen=True)
 class RngBits(Codelet):
     """Makes random bits from a state, and the state after all of them.
 
@@ -108,7 +106,6 @@ class RngBits(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class RngValues(Codelet):
     """Draws values from the program's random state.
 
@@ -155,7 +152,6 @@ class RngValues(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class RngState(Codelet):
     """Advances the position of the program's random state, u64[3], by `delta`.
 

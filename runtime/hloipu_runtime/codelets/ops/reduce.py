@@ -36,7 +36,6 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_room_bytes,
     reduce_work,
 )
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -51,7 +50,6 @@ _NOWHERE = (None,)
 
 
 @codelet
-@dataclass(frozen=True)
 class Reduce(Codelet):
     """Reduces operands together over dimensions; operands are n arrays, then n init scalars.
 

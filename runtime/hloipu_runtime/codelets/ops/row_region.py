@@ -29,7 +29,6 @@ from hloipu_runtime.codelets.costs.expression_loops import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, aligned_empty, put
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
@@ -48,7 +47,6 @@ FEWEST_ELEMENTS = 1 << 14
 
 
 @codelet
-@dataclass(frozen=True)
 class RowRegion(Codelet):
     """Computes steps one after the other, each an expression, then reductions of values along rows.
 

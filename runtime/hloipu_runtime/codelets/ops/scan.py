@@ -1,6 +1,5 @@
 """Scan: an elementwise body called along one dimension, carrying values on."""
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -21,7 +20,6 @@ _VERTEX_SLOTS = 20
 
 
 @codelet
-@dataclass(frozen=True)
 class Scan(Codelet):
     """Computes (inputs.., carries..) to (outputs stacked.., last carries..).
 

@@ -14,7 +14,6 @@ Equal elements keep their order by a further operand, s32 `places`, which decide
 places from `count` on fill up the last part: they stand last, and their values get lost.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -47,7 +46,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Sort(Codelet):
     """Sorts operands of one shape together; there may be fewer results than operands."""
 

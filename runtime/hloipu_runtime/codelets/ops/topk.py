@@ -4,7 +4,6 @@ Floats compare in total order; equal elements come in the order of their places 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -33,7 +32,6 @@ NO_PLACE = (1 << 31) - 1
 
 
 @codelet
-@dataclass(frozen=True)
 class TopK(Codelet):
     """Finds the k best elements of each row (last dimension) and their places, best first."""
 
@@ -68,7 +66,6 @@ class TopK(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class TopKPieces(Codelet):
     """Finds the k best elements of each piece of `block` elements of each row.
 
@@ -133,7 +130,6 @@ class TopKPieces(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class TopKMerge(Codelet):
     """Finds the k best of the candidates of each `pieces` pieces: (values, places) to the same.
 

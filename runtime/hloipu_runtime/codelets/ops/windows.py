@@ -22,7 +22,6 @@ from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.core.placing import first_start
 from hloipu_runtime.codelets.costs.windows import Pooled, pooling_work, running_work
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
@@ -92,7 +91,6 @@ def part_window(
 
 
 @codelet
-@dataclass(frozen=True)
 class ReduceWindow(Codelet):
     """Reduces each window of the operands; operands are n arrays, then n init scalars."""
 
