@@ -5,11 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from hloipu_compiler.analysis.code_size import (
-    LEAST_OUTLINED_BYTES,
-    code_bytes,
-    summed_code_bytes,
-)
+from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, code_bytes, summed_code_bytes
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.ir.ops import OPS, Trait
@@ -48,10 +44,7 @@ class Least(NamedTuple):
 
 
 def blocks_outlined(
-    module: Module,
-    plan: Plan,
-    least: Least,
-    ipus: Mapping[str, int] = MappingProxyType({}),
+    module: Module, plan: Plan, least: Least, ipus: Mapping[str, int] = MappingProxyType({})
 ) -> Module:
     """Return the module with equal blocks of its computations as calls of one computation.
 

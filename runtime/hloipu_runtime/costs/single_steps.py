@@ -137,11 +137,7 @@ def plain(
 
 
 def deciding(
-    program: Program,
-    variable: s.VariableId,
-    ipus: frozenset[int],
-    machine: Machine,
-    step: StepCost,
+    program: Program, variable: s.VariableId, ipus: frozenset[int], machine: Machine, step: StepCost
 ) -> StepCost:
     """Return a step with the cost of handing what a variable says to all tiles that follow it."""
     at = program.variables[variable].ipu

@@ -47,13 +47,7 @@ def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor
     placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
     builder.explains(
         lambda: planned_dot(
-            builder.origin,
-            builder.machine,
-            tuning,
-            codelet,
-            (left, right),
-            result,
-            placed.plan,
+            builder.origin, builder.machine, tuning, codelet, (left, right), result, placed.plan
         )
     )
     grid = placed.placement.tiles

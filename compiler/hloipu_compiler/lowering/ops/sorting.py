@@ -11,10 +11,7 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.expressions import expression_of
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread
-from hloipu_compiler.lowering.ops.sorting_over_tiles import (
-    choose_parts,
-    sort_over_tiles,
-)
+from hloipu_compiler.lowering.ops.sorting_over_tiles import choose_parts, sort_over_tiles
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.sort import Sort

@@ -132,10 +132,7 @@ class _Finding:
     """Goes through the elements of one loop's state."""
 
     def __init__(
-        self,
-        body: Computation,
-        known: Mapping[int, Values],
-        counts: Mapping[int, tuple[int, int]],
+        self, body: Computation, known: Mapping[int, Values], counts: Mapping[int, tuple[int, int]]
     ) -> None:
         self.body = body
         self.known = known

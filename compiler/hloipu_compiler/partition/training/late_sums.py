@@ -16,13 +16,7 @@ half precision each device rounds its own partial sums, K times for K micro-batc
 from dataclasses import replace
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
-from hloipu_compiler.partition.training.step_phases import (
-    BACKWARD,
-    FREE,
-    UPDATE,
-    Gradient,
-    Phases,
-)
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FREE, UPDATE, Gradient, Phases
 from hloipu_compiler.passes.loops.device_sums import (
     DeviceSum,
     MovedSums,

@@ -14,12 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from hloipu_compiler.ir.attributes import (
-    Attributes,
-    ConvolutionLabels,
-    PaddingDimension,
-    Window,
-)
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, PaddingDimension, Window
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait

@@ -155,11 +155,7 @@ def spliced(draft: Draft, x: Instruction, callee: Computation, arguments: tuple[
     return place[callee.root]
 
 
-CONTROL_RULES: dict[str, Rule] = {
-    "reduce": _reduce,
-    "sort": _sort,
-    "while": _while,
-}
+CONTROL_RULES: dict[str, Rule] = {"reduce": _reduce, "sort": _sort, "while": _while}
 
 
 RULES: dict[str, Rule] = {

@@ -20,11 +20,7 @@ from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.codelets.costs.expression_loops import Repeats, loop_work, repeats_of
 from hloipu_runtime.codelets.costs.issuing import ZERO, cast_slots, table_name
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import (
-    TileWork,
-    shared_vertex_cycles,
-    single_vertices_cycles,
-)
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
 
 Sizes = Sequence[int]
@@ -115,12 +111,7 @@ def _is_relu(expression: Expression, node: Node) -> bool:
 
 
 def _binary_slots(
-    op: str,
-    node: Node,
-    argument_type: str,
-    repeated: Repeats | None,
-    elements: int,
-    contexts: int,
+    op: str, node: Node, argument_type: str, repeated: Repeats | None, elements: int, contexts: int
 ) -> Slots:
     """Return one worker's slots for an op of two arguments, one of which may repeat.
 
@@ -224,9 +215,7 @@ def scaled_add_cycles(
     vectors = over(over(elements, vector), machine.tile.worker_contexts)
     supervisor = _SCALED_SUPERVISOR + (_SCALED_SUBTRACT if nodes[1].op == "subtract" else 0)
     return shared_vertex_cycles(
-        machine,
-        supervisor,
-        _SCALED_WORKER + _SCALED_LAST + _SCALED_INNER * max(0, vectors - 1),
+        machine, supervisor, _SCALED_WORKER + _SCALED_LAST + _SCALED_INNER * max(0, vectors - 1)
     )
 
 

@@ -68,10 +68,7 @@ def repeats_of(labels: Sequence[int], shape: Sequence[int]) -> Repeats:
 
 
 def loop_work(
-    machine: Machine,
-    expression: Expression,
-    repeats: Sequence[Repeats | None],
-    elements: int,
+    machine: Machine, expression: Expression, repeats: Sequence[Repeats | None], elements: int
 ) -> TileWork:
     """Return the cycles of a whole expression on a tile that has `elements` of its results.
 

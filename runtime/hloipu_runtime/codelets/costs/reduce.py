@@ -104,11 +104,7 @@ def reduce_room_bytes(
 
 
 def _alike(
-    machine: Machine,
-    operands: Tensors,
-    results: Tensors,
-    monoid: str,
-    body: Expression | None,
+    machine: Machine, operands: Tensors, results: Tensors, monoid: str, body: Expression | None
 ) -> Iterator[tuple[_Loop, Tensor, Tensor, int]]:
     """Yield the loop of each vertex, an operand and a result, and how many of both it has."""
     firsts: dict[str, tuple[Tensor, Tensor]] = {}

@@ -23,10 +23,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import combining
-from hloipu_runtime.kernels.batch_norm import (
-    batch_norm_grad,
-    batch_norm_training,
-)
+from hloipu_runtime.kernels.batch_norm import batch_norm_grad, batch_norm_training
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine

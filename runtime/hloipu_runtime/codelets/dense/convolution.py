@@ -168,13 +168,7 @@ class Convolution(Codelet):
     def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
         window = kernel_window(tiles.window, self.reversal)
         return convolution(
-            lhs,
-            rhs,
-            self._dimensions,
-            window,
-            self.element_type,
-            *tiles.groups,
-            varies=tiles.axes,
+            lhs, rhs, self._dimensions, window, self.element_type, *tiles.groups, varies=tiles.axes
         )
 
     def _window_pieces(

@@ -24,18 +24,11 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import one_of
-from hloipu_runtime.codelets.core.placing import (
-    delivered,
-    is_whole,
-    owned_copy,
-    same_memory,
-)
+from hloipu_runtime.codelets.core.placing import delivered, is_whole, owned_copy, same_memory
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.indexed.placed_windows import by_place, window_of, write_window
-from hloipu_runtime.codelets.indexed.ranges import (
-    agreed_starts,
-)
+from hloipu_runtime.codelets.indexed.ranges import agreed_starts
 from hloipu_runtime.codelets.ops.move import every_dimension
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over

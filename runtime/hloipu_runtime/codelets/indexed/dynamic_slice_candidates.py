@@ -55,9 +55,7 @@ class DynamicSliceCandidates(Codelet):
         ]
         source[self.dimension] = Index(0, self.block, 0, self.block)
         return Indexing(
-            shape,
-            (tuple(source), *((),) * (len(operands) - 1)),
-            (every_dimension(len(shape)),),
+            shape, (tuple(source), *((),) * (len(operands) - 1)), (every_dimension(len(shape)),)
         )
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:

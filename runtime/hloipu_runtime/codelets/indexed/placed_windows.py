@@ -77,10 +77,7 @@ def _window_at(
 
 
 def by_place(
-    run: Callable[[Blocks, Blocks], list[Array]],
-    operands: Blocks,
-    results: Blocks,
-    window: Sizes,
+    run: Callable[[Blocks, Blocks], list[Array]], operands: Blocks, results: Blocks, window: Sizes
 ) -> Array:
     """Run once for each place that some tile was told, and keep what those tiles compute.
 

@@ -91,9 +91,7 @@ class Scatter(Codelet):
             if d in batching:
                 places[d] = windows[place] = Index(batching[d])
         return Indexing(
-            shape,
-            (*(every,) * count, tuple(places), *(tuple(windows),) * count),
-            (every,) * count,
+            shape, (*(every,) * count, tuple(places), *(tuple(windows),) * count), (every,) * count
         )
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:

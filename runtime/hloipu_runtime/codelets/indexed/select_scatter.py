@@ -86,10 +86,7 @@ class SelectAndScatter(Codelet):
         trivial = [WindowDimension(1)] * rank
         choose: Any = self.select or _predicate(self.select_body)
         how: Any = self.monoid or _region(self.body)
-        whole = (
-            (*shared.grid, *operand.whole),
-            (*trivial, *dimensions),
-        )
+        whole = ((*shared.grid, *operand.whole), (*trivial, *dimensions))
         made = select_and_scatter(
             shared.arrays[0],
             shared.arrays[1],

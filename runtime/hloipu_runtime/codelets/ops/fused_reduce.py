@@ -32,12 +32,7 @@ from hloipu_runtime.codelets.costs.expression_loops import (
     expression_bytes,
     numbers_in,
 )
-from hloipu_runtime.codelets.costs.issuing import (
-    Issue,
-    accumulated,
-    load_issue,
-    op_issue,
-)
+from hloipu_runtime.codelets.costs.issuing import Issue, accumulated, load_issue, op_issue
 from hloipu_runtime.codelets.costs.reduce import reduce_room_bytes, reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion

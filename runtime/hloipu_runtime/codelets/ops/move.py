@@ -14,11 +14,7 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import after_grid, delivered, first_start
-from hloipu_runtime.codelets.costs.moving import (
-    copy_work,
-    runs_work,
-    transpose_work,
-)
+from hloipu_runtime.codelets.costs.moving import copy_work, runs_work, transpose_work
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
 from hloipu_runtime.machine.costs import TileWork

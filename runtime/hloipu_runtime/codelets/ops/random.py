@@ -31,10 +31,7 @@ from hloipu_runtime.machine.model import Machine
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = {
-    "rng_three_fry": (114, 2),
-    "rng_philox": (343, 4),
-}
+_BLOCK = {"rng_three_fry": (114, 2), "rng_philox": (343, 4)}
 """Slots and 32-bit words of one counter in integer code, one slot an op (`rate_inside`). ThreeFry:
 the counter, 2 additions of the key, 20 rounds of 5 ops, 5 additions of two keys. Philox: the
 counter, 10 rounds of two products of 32 by 32 bits, 15 slots each, and 4 ops. Assumed: no library

@@ -107,8 +107,7 @@ class Sort(Codelet):
         elif self.places >= 0 and len(operands) > 1:
             keys = (*keys, operands[self.places].element_type)
         return sort_work(
-            machine,
-            SortShape(rows, length, len(operands), keys, nodes, self.rises_and_falls),
+            machine, SortShape(rows, length, len(operands), keys, nodes, self.rises_and_falls)
         )
 
     def may_overwrite(self, operand: int) -> bool:
