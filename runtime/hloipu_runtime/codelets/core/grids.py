@@ -86,7 +86,7 @@ def piece_runs(length: int, size: int) -> list[tuple[int, int, int]]:
     return [*runs, (whole, length, length - whole)] if whole < length else runs
 
 
-def distinct_scalars(blocks: Blocks, grid: Sequence[int]) -> list[Array] | None:
+def distinct_scalars(blocks: Blocks) -> list[Array] | None:
     """Return the values of operands of rank 0; None where tiles hold different ones.
 
     All tiles of a correct program hold the same; a tile that does not must be seen to.

@@ -41,7 +41,6 @@ def elementwise_work(
     machine: Machine,
     expression: Expression,
     labels: Sequence[Sequence[int]],
-    operand_shapes: Sequence[Sizes],
     shape: Sizes,
 ) -> TileWork:
     """Return the cycles of one tile for an expression on its parts; nothing to do costs nothing."""

@@ -77,7 +77,7 @@ class SelectAndScatter(Codelet):
         operand, source, init = operands
         result = results[0]
         shared = share([operand, source])
-        inits = distinct_scalars([init], result.grid)
+        inits = distinct_scalars([init])
         if inits is None:
             return one_by_one(self.run, operands, results, [operand.data.dtype])
         rank = len(shared.grid)

@@ -152,7 +152,6 @@ class Elementwise(Codelet):
             machine,
             self.expression,
             self.labels,
-            [tensor.shape for tensor in operands],
             results[0].shape,
         )
 

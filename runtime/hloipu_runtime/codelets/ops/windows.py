@@ -129,7 +129,7 @@ class ReduceWindow(Codelet):
         """Reduce; what tiles share is reduced once."""
         count = len(results)
         shared = share(operands[:count])
-        inits = distinct_scalars(operands[count:], results[0].grid)
+        inits = distinct_scalars(operands[count:])
         if inits is None:
             dtypes = [x.dtype for x in shared.arrays]
             return one_by_one(self.run, operands, results, dtypes)
