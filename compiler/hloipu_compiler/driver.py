@@ -487,7 +487,6 @@ def for_participants(program: Program, plan: Plan) -> Program:
 
 
 def _costs(module: Module, request: CompileRequest, plan: Plan) -> "Costing":
-    """Return what the ops of a flat module cost, and what stages have."""
     machine = request.computing
     prices = op_prices(module, machine, request.tuning, plan)
     from hloipu_compiler.cost_survey.costing import costing_of

@@ -212,7 +212,6 @@ def _machine(data: Mapping[str, Any], name: str) -> Machine:
 
 
 def _prove(program: Program, machine: Machine, name: str) -> None:
-    """Prove a program of unknown origin, whose codelets may have any parameters."""
     from hloipu_runtime.program_io.file.span_checks import NONSENSE
 
     try:

@@ -131,7 +131,6 @@ class _Walk:
         return _Value(self.root, self.module.entry.parameters[number], tuple(path))
 
     def result(self, indices: Sequence[int]) -> _Value:
-        """Return an element of the entry's result."""
         return _Value(self.root, self.module.entry.root, tuple(indices))
 
     def reaches(self, values: Sequence[_Value], goal: _Value) -> bool:

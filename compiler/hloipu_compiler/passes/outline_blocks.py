@@ -205,7 +205,6 @@ class _Block(NamedTuple):
     computation: Computation
 
     def call(self, like: Instruction, operands: tuple[int, ...], name: str) -> Instruction:
-        """Return a call that stands for an occurrence, with the metadata of an instruction."""
         called = self.computation.name
         root = self.computation.instructions[self.computation.root]
         attributes = Attributes({"to_apply": called}, (called,))
@@ -272,7 +271,6 @@ def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Na
 
 
 def _is_one_constant(within: Sequence[Computation], sources: Sequence[int]) -> bool:
-    """Whether values, one of each computation, are made of constants alone, and of the same."""
     from hloipu_compiler.analysis.equal_blocks import constant_key
 
     keys = [constant_key(c, at) for c, at in zip(within, sources, strict=True)]

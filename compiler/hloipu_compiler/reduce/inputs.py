@@ -169,7 +169,6 @@ def _with_operands(
 def _with_state(
     module: Module, site: CallSite, body_name: str, shapes: Sequence[Shape], fill: Fill
 ) -> Module:
-    """Return the module with a loop that carries inputs along in its state."""
     loop = site.caller.instructions[site.position]
     if not isinstance(loop.shape, TupleShape) or loop.attributes.text("body") != body_name:
         raise NotReducibleError

@@ -51,7 +51,6 @@ def _result(call: Call) -> tuple[str, tuple[int, ...]]:
 
 
 def _sums(call: Call, x: Value, kind: str) -> str:
-    """Return the element type of sums, of which the result is made."""
     if x.kind not in _INTEGERS:
         return kind
     if kind not in ("s32", "f32"):

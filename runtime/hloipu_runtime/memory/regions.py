@@ -212,7 +212,6 @@ class _Builder:
         return _block(f"/{number}", step, "", turn)
 
     def body(self, step: s.Pipeline, number: int, level: int) -> Region:
-        """Return the body of a position, with what it takes from channels before its steps."""
         _check_levels(level)
         channels_by_step = taken_before(self.program, step, number)
         items: list[Item] = []

@@ -100,7 +100,6 @@ class _Walk:
         """The same of what is called."""
 
     def sequence(self, body: s.Sequence) -> s.Sequence:
-        """Return a sequence with its steps merged, inner ones first."""
         units = list(self._units(body))
         touched = frozenset[s.VariableId]().union(*[unit.touched for unit in units])
         writes = frozenset[s.VariableId]().union(*[unit.writes for unit in units])

@@ -48,7 +48,6 @@ def _inner_streams(program: Program, step: s.Step, loops: int) -> Iterator[str]:
 
 
 def _streams(step: s.Step, times: int) -> Iterator[tuple[str, int]]:
-    """Yield every stream of a step with how often its pipelines move an element of it."""
     match step:
         case s.Sequence():
             for inner in step.steps:

@@ -198,7 +198,6 @@ def _cycles(cycles: int, clock_hz: int) -> str:
 
 
 def _stated(profile: Profile) -> str:
-    """Return what the user states of opaque calls."""
     opaque = profile.options.get("opaque")
     if not opaque:
         return ""

@@ -272,7 +272,6 @@ class InfeedQueue:
             self._fail(fault, fault.__cause__)
 
     def _wait(self) -> None:
-        """Wait until the thread has made something."""
         state, worker = self._state, self._worker
         if worker is None:
             raise faults.closed(self.name, self._handed)

@@ -75,7 +75,6 @@ class _LoopWriter(WindowWriter):
         return body == self.body or self.loops.accumulates(body)
 
     def _looped(self, op: Op, callee: str, iterations: int) -> Value:
-        """Write one iteration of a loop in which micro-batches are accumulated."""
         form = loop_form(op.instruction, self.module.computation[callee])
         initial = form.values(self, op)
         arrays = [n for n, value in enumerate(initial) if not isinstance(value, Token)]

@@ -44,7 +44,6 @@ class _Groups:
         return x.transposed([order.index(d) for d in range(like.rank)]).converted(like.kind)
 
     def of_groups(self, x: Value) -> Value:
-        """Return a number for each sample and group, spread over them."""
         count = self.samples * self.groups
         self.call.need(x.dims == (count,), f"its statistics are to be {count} numbers")
         return x.wide().reshaped((self.samples, self.groups)).broadcast(self.dims, (0, 1))
@@ -77,7 +76,6 @@ class _Groups:
         return mean, (self.mean(centred * centred) + epsilon).unary("rsqrt")
 
     def listed(self, x: Value, kind: str) -> Value:
-        """Return a spread number of each group as a list."""
         one_of_each_group = x.sliced(2, 0, 1).sliced(3, 0, 1)
         return one_of_each_group.reshaped((self.samples * self.groups,)).converted(kind)
 

@@ -239,7 +239,6 @@ def _read_donors(text: str) -> Value | None:
 
 
 def _with_shapes(kind: K, text: str, shapes: ShapeReader) -> Value:
-    """Read the kinds that hold shapes, which share the shapes' memo."""
     if kind is K.SHAPE:
         return shapes.read(text)
     if kind is K.TYPED_LITERAL:

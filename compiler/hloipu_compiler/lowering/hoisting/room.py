@@ -238,7 +238,6 @@ class Hoister:
                 number += 1
 
     def _readings(self, copy: Copy) -> int:
-        """Return how often ops read a copy in a run."""
         return sum(self.blocks.blocks[place.block].executions for place in copy.readers)
 
     def _items(self, options: Sequence[_Kept], moments: Sequence[_Moments]) -> Iterator[Item]:

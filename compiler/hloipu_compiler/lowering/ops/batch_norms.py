@@ -189,7 +189,6 @@ class _Norm:
         return self.builder.compute(codelet, operands, [(kind, self.shape)])[0]
 
     def _sum(self, x: TileTensor) -> TileTensor:
-        """Return the sums over all dimensions but the features."""
         zero = self.builder.scalar(Scalar(self.wide, zero_text(self.wide)))
         return reduce(self.context, Reduce(self.others, "add", None, (self.wide,)), [x, zero])[0]
 

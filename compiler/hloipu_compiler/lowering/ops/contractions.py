@@ -114,7 +114,6 @@ def _added_up(
     operands: tuple[TileTensor, TileTensor],
     result: Tensor,
 ) -> TileTensor:
-    """Compute slices of the depth one after the other, each added to the sums of those before."""
     from hloipu_runtime.codelets.dense.added_dot import AddedDot
 
     builder, n = context.builder, placed.plan.sliced_depth

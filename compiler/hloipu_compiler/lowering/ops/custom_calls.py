@@ -86,6 +86,5 @@ _CUT = {"potrf": _potrf, "trsm": _trsm}
 
 
 def _attributes(context: LoweringContext) -> tuple[tuple[str, int | bool | str], ...]:
-    """Return the attributes of the call that are numbers, flags or letters."""
     attributes = typed_attributes(context.instruction.backend_config)
     return tuple((name, x) for name, x in sorted(attributes.items()) if isinstance(x, int | str))

@@ -93,7 +93,6 @@ def _derived(context: LoweringContext, key: ComparatorKey, operand: TileTensor) 
 
 
 def _of_one_operand(expression: Expression, kept: int) -> Expression:
-    """Return an expression that needs one of its operands alone, as one of that operand alone."""
     count = len(expression.operand_types)
     needed = set(expression.results)
     for number in range(count + len(expression.nodes) - 1, count - 1, -1):

@@ -131,5 +131,4 @@ def _in_two(builder: Builder, x: TileTensor, kind: str, d: int, first: int) -> T
 
 
 def _divisor(length: int) -> int:
-    """Return the largest divisor up to the square root."""
     return next((n for n in range(isqrt(max(1, length)), 0, -1) if length % n == 0), 1)

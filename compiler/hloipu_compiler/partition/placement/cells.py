@@ -233,7 +233,6 @@ class _Making:
         return state
 
     def _call(self, op: _Op) -> list[int]:
-        """Return the cells of what a call gives, which its own ops make."""
         (name,) = op.instruction.attributes.called
         arguments = [op.given(number) for number in range(len(op.instruction.operands))]
         cells = self._walk(self.module.computation[name], arguments, op.inside)

@@ -97,7 +97,6 @@ def _reshaped(old: Computation, op: Instruction, state: TupleShape) -> Instructi
 
 
 def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape) -> Computation:
-    """Return a body that takes rows of stacks as they are."""
     order = {i: turned[n][1] for n in turned for i in loop.elements[n].accesses}
     names = Names(op.name for op in old.instructions)
     instructions: list[Instruction] = []

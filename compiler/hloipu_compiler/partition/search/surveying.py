@@ -111,7 +111,6 @@ def _outlined(survey: Survey, module: Module) -> Survey:
 
 
 def _copies(hoister: Hoister, module: Module) -> tuple[CopyOfWeight, ...]:
-    """Return the copies of a program that may be kept, and the ops that read them."""
     copies = []
     blocks, position = hoister.blocks.blocks, module.entry.position
     for copy in hoister.copies:

@@ -149,7 +149,6 @@ def _kept(
 
 
 def _blocks(entry: Computation, phases: Phases, stages: Stages, count: int) -> dict[int, int]:
-    """Return the number of the block of each forward op that may be made again."""
     block_by_op: dict[int, int] = {}
     first = 0
     for stage in range(count):

@@ -95,7 +95,6 @@ def _readers(entry: Computation, phases: Phases) -> Mapping[int, frozenset[str]]
 
 
 def _with_read_only(entry: Computation, phase: tuple[str, ...]) -> tuple[str, ...]:
-    """Return phases in which nothing is made before the micro-batches that nobody reads."""
     new_phase = list(phase)
     for position in range(len(new_phase) - 1, -1, -1):
         users = entry.users[position]

@@ -62,7 +62,6 @@ def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
 
 
 def _sort(draft: Draft, x: Instruction) -> int | None:
-    """Sorting along a dimension of one element changes nothing."""
     shape = static(x.shape)
     dimensions = x.attributes.integers("dimensions") or (0,)
     if shape is None or not shape.dimensions or shape.dimensions[dimensions[0]] > 1:

@@ -153,7 +153,6 @@ def _binary_slots(
 
 
 def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
-    """Return the slots of an op's loop over elements, on the type that stands in for theirs."""
     turns = _over(elements, rate.elements or _vector(column_of(element_type)))
     slots = turns * (rate.cycles + (0 if rate.complete else overhead))
     return Slots(slots, slots if rate.assumed else 0)

@@ -195,7 +195,6 @@ class Convolution(Codelet):
     def _piece_windows(
         self, along: int, part: int, blocks: tuple[Block, Block, Block], w: WindowDimension
     ) -> list[WindowDimension]:
-        """Return, for each piece, the cut dimension's window over the image's part."""
         image, kernel, result = blocks
         of_image, of_kernel = self.lhs[along + 1], self._cut_of_kernel(along)
         outputs = result.part[len(self.cuts) + self.out[along + 1]]
@@ -316,7 +315,6 @@ class Convolution(Codelet):
     def _groups(
         self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
     ) -> tuple[Amount, Amount]:
-        """Return how many feature groups and batch groups a tile has."""
         features: Amount = self.feature_groups
         batches: Amount = self.batch_groups
         if self.feature_groups > 1 and np.all(kernel[self.rhs[0]]):

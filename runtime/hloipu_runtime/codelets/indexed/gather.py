@@ -336,7 +336,6 @@ def _one_by_one(
 def _gather_at(
     table: Block, places: Places, dims: GatherDimensions, slice_sizes: Sequence[int]
 ) -> Array:
-    """Gather each tile's slices at places in its part of the table."""
     rank = len(table.grid)
     return gather_parts(table.data, places.vectors(), rank, local_dims(dims, places), slice_sizes)
 

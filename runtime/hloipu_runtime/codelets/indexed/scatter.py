@@ -248,7 +248,6 @@ class Scatter(Codelet):
         return _Looks(machine, pieces, here, start, skip), run
 
     def _share(self, part: Sizes, updates: Sizes) -> float:
-        """Return which share of the windows meets a tile's part."""
         if not self.whole:
             return 1.0
         windows = window_sizes(self.dims, len(part), updates)
@@ -258,7 +257,6 @@ class Scatter(Codelet):
         )
 
     def _slots(self, machine: Machine, element_type: str, run: int) -> tuple[int, bool]:
-        """Return the slots to combine one piece, and whether they are assumed."""
         if self.monoid == "assign":
             return multi_slice_slots(machine, element_type, run), False
         step = combining(machine, element_type, self.monoid, self.body)

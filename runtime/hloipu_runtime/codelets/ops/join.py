@@ -74,7 +74,6 @@ class Pad(Codelet):
 
 
 def _is_one_value(scalars: Array) -> bool:
-    """Whether all tiles read the padding value from the same memory."""
     return scalars.size == 1 or all(
         step == 0 or n == 1 for n, step in zip(scalars.shape, scalars.strides, strict=True)
     )

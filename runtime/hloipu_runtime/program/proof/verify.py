@@ -233,7 +233,6 @@ class _Proof:
                 self._call(step, state, place)
 
     def _streamed(self, step: s.StreamIn | s.StreamOut, place: str) -> None:
-        """Check that a stream carries what users are told that it does."""
         record = self.variable(step.variable)
         declared_type = self.carried_types.get(step.stream, record.element_type)
         if declared_type != record.element_type:

@@ -21,7 +21,6 @@ class Refuse(Protocol):
 
     def __call__(self, place: str, fault: str) -> NoReturn:
         """Raise."""
-        ...
 
 
 MOST_TILES = 2**20

@@ -85,7 +85,6 @@ def numbers_text(numbers: Sizes) -> str:
 
 @lru_cache(maxsize=512)
 def _parameters(name: str) -> dict[str, Any]:
-    """Return the annotation of every parameter of a codelet, in their order."""
     kind = all_codelets()[name]
     hints = get_type_hints(kind)
     return {field.name: hints[field.name] for field in fields(kind)}
