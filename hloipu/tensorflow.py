@@ -95,7 +95,6 @@ def _with_lines(text: str, graph: Any) -> str:
 
 
 def _places(graph: Any) -> Iterator[tuple[str, str]]:
-    """Yield names of a graph's ops with what metadata say of their place."""
     library = sysconfig.get_paths()["purelib"]
     waiting, known = [graph], {graph.name}
     while waiting:

@@ -24,7 +24,7 @@ import numpy as np
 
 import hloipu
 from hloipu.choosing import Choice, chosen
-from hloipu.cli.choice_text import choice_text
+from hloipu.cli.result_text import choice_text
 from hloipu.jax import LoweredFunction, lower
 from hloipu.options.resolve import resolve
 from hloipu_runtime.compiled import CompiledProgram

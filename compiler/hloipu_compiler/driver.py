@@ -414,7 +414,6 @@ def _finished(current: Compilation) -> Compilation:
 
 
 def _keys(current: Compilation, program: Program) -> ReplicaKeys:
-    """Return the keys that replicas fold their numbers into."""
     cut, replicas = current.pipelining, current.plan.replicas
     if replicas == 1 and (cut is None or cut.micro_batches == 1):
         return NO_KEYS
@@ -488,7 +487,6 @@ def for_participants(program: Program, plan: Plan) -> Program:
 
 
 def _costs(module: Module, request: CompileRequest, plan: Plan) -> "Costing":
-    """Return what the ops of a flat module cost, and what stages have."""
     machine = request.computing
     prices = op_prices(module, machine, request.tuning, plan)
     from hloipu_compiler.cost_survey.costing import costing_of

@@ -157,7 +157,6 @@ def _levelled(
     alone: frozenset[VariableId],
     forms: Forms | None = None,
 ) -> Program:
-    """Return a program with its steps levelled, as far as they may be merged."""
     machine = request.machine
     if not request.tuning.merge_steps:
         return program

@@ -211,7 +211,6 @@ def _offloaded(
 
 
 def _has_batch(module: Module) -> bool:
-    """Whether there is a batch that can be made smaller."""
     front, plan = run_passes(module, None, "front", verify_each=False)
     return SmallerBatch().run(front, plan)[0] is not front
 

@@ -73,7 +73,6 @@ def with_smaller_batch(
 
 
 def _edited(options: Options, settings: Mapping[str, Any], first: str, words: str) -> Candidate:
-    """Return an edit that passes before all others try out."""
     lean = settings.get("recompute", options.recompute) == "cheap"
     passes = options.passes or ("lean" if lean else "default")
     other_flags = flags(settings)

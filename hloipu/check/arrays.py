@@ -100,7 +100,6 @@ def judged(arrays: Sequence[Compared]) -> list[NamedReport]:
 
 
 def _module_of(shape: ArrayShape) -> Module:
-    """Return a module whose result is one such array."""
     parameter = Instruction("array", "parameter", shape, parameter_number=0)
     root = Instruction("results", "tuple", TupleShape((shape,)), (0,))
     return Module("arrays", (Computation("entry", (parameter, root), 1),), 0)

@@ -126,7 +126,6 @@ class _Search:
     def in_computation(
         self, computation: Computation, arguments: Sequence[Array]
     ) -> Divergence | None:
-        """Return the first op of a computation that diverges, given its arguments' leaves."""
         values = _values(computation, arguments, self.seen)
         for instruction, leaves in self._meeting_calls(computation, values):
             divergence = self.in_computation(

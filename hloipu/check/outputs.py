@@ -73,7 +73,6 @@ class Truth(Sequence[Array]):
         return self.values[index]
 
     def __len__(self) -> int:
-        """Return the number of leaves."""
         return len(self.values)
 
     def part(self, first: int, count: int) -> "Truth":

@@ -19,7 +19,7 @@ from hloipu_compiler.plan.wrapping import FeedBinding
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.plain_text import printable
-from hloipu_runtime.streams.modes import parse_mode
+from hloipu_runtime.streams.settings import parse_mode
 
 Compute = Callable[[Module, Sequence[Sequence[Array]]], list[list[Array]]]
 """Computes a module on several lists of arguments."""

@@ -181,7 +181,6 @@ def outcome() -> int | str | None:
 
 
 def _no_option(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error of an unknown option, with what it is here, or the nearest ones."""
     from hloipu.options.poplar_keys import option_hint
 
     name = error.option_name.lstrip("-")

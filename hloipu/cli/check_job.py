@@ -10,8 +10,7 @@ from hloipu.check.references import EVALUATOR_F64, Against, load_outputs
 from hloipu.check.tiles import OffOnTiles, Tiles
 from hloipu.check.time_limit import TimeUpError
 from hloipu.cli.compiling import stop_unless_fits
-from hloipu.cli.progress import Working
-from hloipu.cli.saying import say
+from hloipu.cli.saying import Working, say
 from hloipu.compile_request import passed
 from hloipu.options.table import Options
 from hloipu_compiler.analysis.source_lines import SourceLines

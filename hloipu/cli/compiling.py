@@ -129,7 +129,7 @@ def settled_for(asked: Asked, module: Module, text: str) -> Settled:
     options = asked.resolved(module_attributes(module)).options
     settled = settled_options(module, text, options)
     if settled.choice is not None:
-        from hloipu.cli.choice_text import choice_text
+        from hloipu.cli.result_text import choice_text
 
         say(choice_text(settled.choice), err=True)
     for line in wrapping_lines(module, settled.options):
@@ -265,7 +265,7 @@ def stop_unless_fits(program: CompiledProgram) -> None:
         require_fit(program.memory, program.fitting_lines)
     except DoesNotFit as error:
         say_error(str(error))
-        from hloipu.cli.memory_text import culprits_text, uses_text
+        from hloipu.cli.result_text import culprits_text, uses_text
 
         say(uses_text(error.report), err=True)
         say(culprits_text(error.report), err=True)

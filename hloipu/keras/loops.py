@@ -81,7 +81,6 @@ class Moment:
         return self._arrays[number]
 
     def _group(self, session: Session, group: str) -> dict[int, Array]:
-        """Return the leaves of a group, as one array each for all replicas."""
         numbers = [n for n, name in enumerate(self.groups) if name == group]
         names = [self.names[n] for n in numbers]
         replicas = session.program.replicas if group in DIFFERING else 1
@@ -188,7 +187,6 @@ class DeviceLoop:
         return {n: [arrived.element for arrived in session.arrived(n)] for n in self._outfeeds}
 
     def _with_state(self, leaves: Leaves) -> tuple[Session, Sequence[Array]]:
-        """Return a session that has this state, and what was given to the device for it last."""
         session, moment = self._session, self._moment
         is_here = len(leaves) == len(self._leaves) and all(map(is_, leaves, self._leaves))
         if session is not None and moment is not None and is_here:

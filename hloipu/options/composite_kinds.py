@@ -347,7 +347,6 @@ def _dimension(text: str) -> tuple[str, ...]:
 
 
 def _axes(part: object) -> tuple[str, ...] | None:
-    """Return the axes of one dimension, as JAX or this table writes them."""
     if part is None:
         return ()
     if repr(part) == "UNCONSTRAINED":  # jax.sharding.PartitionSpec.UNCONSTRAINED

@@ -205,7 +205,6 @@ def _twice(old: Assignment, new: Assignment) -> Exception:
 
 
 def _module(attributes: Mapping[str, str]) -> Iterable[Assignment]:
-    """Yield what the module states of itself."""
     allowed = {ATTRIBUTE_PREFIX + name for name, known in OPTIONS.items() if known.about.in_module}
     for key, text in attributes.items():
         if not key.startswith(ATTRIBUTE_PREFIX):

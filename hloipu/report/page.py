@@ -29,12 +29,6 @@ _SCRIPTS = (
     "main.js",
 )  # fmt: skip
 _STYLES = ("vendor/uPlot.css", "style.css")
-VENDORED = {
-    "vendor/uPlot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
-    "vendor/uPlot.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
-    "vendor/dagre.js": "54a503e346f93ca0bb10abe7999587e037262935687aca45eb4e4b0f64bbb578",
-}
-"""SHA-256 of what others wrote: uPlot 1.6.32 (MIT) and @dagrejs/dagre 3.1.3 (MIT), from npm."""
 
 
 @checked

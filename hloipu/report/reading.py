@@ -59,11 +59,9 @@ class Table:
         return [*super().__dir__(), *self._columns]
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names of columns."""
         return iter(self._columns)
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(next(iter(self._columns.values()), ()))
 
     def __repr__(self) -> str:
@@ -195,7 +193,6 @@ def _array(values: Any) -> NDArray[Any]:
 
 
 def _tiles(ipus: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Return a row for each tile."""
     of_tile = [np.repeat(*np.array(ipu["classes"]).T) for ipu in ipus]
     columns = {
         "ipu": np.concatenate(

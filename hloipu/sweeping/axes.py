@@ -182,7 +182,6 @@ def _kind(name: str) -> Kind:
 
 
 def _has_commas(name: str) -> bool:
-    """Whether a value of an axis may have commas itself."""
     kind = _kind(name)
     lists = isinstance(kind, Integers | DeviceMap) or kind.repeatable
     return lists or (name != DTYPE and type(kind) is Kind)

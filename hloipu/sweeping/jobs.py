@@ -187,7 +187,6 @@ def _figures(job: Job, folder: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=_KEPT_MODULES)
 def _rewritten(folder: str, digest: str, rewrite: str) -> Any:
-    """Return a module of the worker's folder, verified and rewritten."""
     from hloipu.text import read_file
     from hloipu_compiler.hlo.parse import parse
     from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS

@@ -149,7 +149,6 @@ class Compiles:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def _command(self, module: SweptModule, passes: str, point: Mapping[str, str]) -> str:
-        """Return the command line that gives a point's figures."""
         file = module.name if module.is_file else "-"
         source = ""
         if not module.is_file:

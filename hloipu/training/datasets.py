@@ -22,7 +22,6 @@ class _Listed(Iterated):
 
     @property
     def count(self) -> int | None:
-        """The iterable's own count."""
         return len(self.iterable) if isinstance(self.iterable, Sized) else None
 
 

@@ -245,7 +245,6 @@ class Trainer:
     def _session(
         self, program: CompiledProgram, state: Any, constants: Any, infeeds: Mapping[str, Any]
     ) -> "Session | HostsSession":
-        """Return a session in this process, or in those that were asked for."""
         session_options = {
             "state": state,
             "constants": constants,

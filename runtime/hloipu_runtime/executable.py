@@ -167,7 +167,6 @@ def _check_meta(meta: Mapping[str, Any], name: str) -> None:
 
 
 def _texts_of(data: Any) -> Iterator[str]:
-    """Yield every text of JSON data, at any depth."""
     waiting = [data]
     while waiting:
         item = waiting.pop()
@@ -213,8 +212,7 @@ def _machine(data: Mapping[str, Any], name: str) -> Machine:
 
 
 def _prove(program: Program, machine: Machine, name: str) -> None:
-    """Prove a program of unknown origin, whose codelets may have any parameters."""
-    from hloipu_runtime.program_io.file.refusal import NONSENSE
+    from hloipu_runtime.program_io.file.span_checks import NONSENSE
 
     try:
         faults = faults_of(program, machine.chip.tiles_per_ipu)

@@ -9,7 +9,6 @@ import pytest
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.program.proof.verify import faults_of
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from hloipu_runtime.report.pipelines import PipelineRow
 from tests.support.concurrent_trials import (
@@ -20,6 +19,7 @@ from tests.support.concurrent_trials import (
     pipeline_of,
     sample,
 )
+from tests.support.program_reader.parser import parse_program
 from tests.support.tower_models import TOWERS
 
 SAMPLE = sample(24)

@@ -12,12 +12,12 @@ from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.program.program import Role
 from hloipu_runtime.program.proof.verify import verify
 from hloipu_runtime.program_io.file.program_codec import decode_program, encode_program
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from tests.support import concurrent_trials
 from tests.support.io_tile_steps import CUTS, UPDATES, built, normed
 from tests.support.memory_checker import overlaps
 from tests.support.pipeline_trials import Cut, assert_equal_to_jax, compiled
+from tests.support.program_reader.parser import parse_program
 from tests.support.training_steps import STEPS
 
 

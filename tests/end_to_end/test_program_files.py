@@ -17,10 +17,10 @@ from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.executable import Executable, load
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.load import load_machine
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays
+from tests.support.program_reader.parser import parse_program
 from tests.support.same_programs import assert_same
 
 ROOT = Path(__file__).parents[2]

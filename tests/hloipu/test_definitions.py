@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from hloipu_runtime.errors import UnsupportedError, UsageError
 from tests.support.command_line import run
 

@@ -9,8 +9,8 @@ import click
 
 from hloipu.api import compile_verified, module_attributes, planned
 from hloipu.cli.commands.emit import costs_text
-from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, option_group
+from hloipu.cli.result_text import memory_text
 from hloipu.encoded import plain_step
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.planners.planned import plans_text

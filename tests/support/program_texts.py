@@ -1,7 +1,7 @@
 """Small programs as text, one for each kind of step; every one is proved on two tiles."""
 
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program_io.text.parser import parse_program
+from tests.support.program_reader.parser import parse_program
 from tests.support.program_texts_outside import BLOCKS, MEET, PIECES, RESIDENT, TWICE
 from tests.support.program_texts_pipelined import GROUPS, PIPELINE
 

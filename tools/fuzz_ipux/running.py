@@ -10,7 +10,7 @@ from hloipu_runtime.executable import Executable
 from hloipu_runtime.kernels.core.storage import from_storage, storage_dtype
 from hloipu_runtime.program.program import Array, Port
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.program_io.file.port_checks import streams
+from hloipu_runtime.program_io.file.span_checks import streams
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays

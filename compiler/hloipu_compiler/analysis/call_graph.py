@@ -1,6 +1,6 @@
 """Call graph of a module: callees-first order, call sites, cycles."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -77,6 +77,13 @@ def without_unreached(module: Module) -> Module:
     """Return the module with the computations that its entry needs, each after its callees."""
     computations = callees_first(module, only_reachable=True)
     return replace(module, computations=computations, entry_position=len(computations) - 1)
+
+
+def with_reached(module: Module, computations: Iterable[Computation], entry: str) -> Module:
+    """Return the module of those of some computations that the one named `entry` needs."""
+    whole = tuple(computations)
+    position = next(n for n, c in enumerate(whole) if c.name == entry)
+    return without_unreached(replace(module, computations=whole, entry_position=position))
 
 
 def call_cycle(below: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ def linear_form(
                 return None
             frame, position = inside
         elif opcode in ("add", "subtract") and not path:
-            step = _constant_side(module, frame, instruction)
+            step = _constant_side(frame, instruction)
             if step is None:
                 return None
             position, change = step
@@ -148,21 +148,19 @@ def _keeps_integers(frame: Frame, instruction: Instruction) -> bool:
     return a.is_integer and a.kind is b.kind and b.bits >= a.bits
 
 
-def _constant_side(
-    module: Module, frame: Frame, instruction: Instruction
-) -> tuple[int, int] | None:
+def _constant_side(frame: Frame, instruction: Instruction) -> tuple[int, int] | None:
     """Return (position of the other operand, signed change) of an add or subtract."""
     left, right = instruction.operands
-    value = _plain_constant(module, frame, right)
+    value = _plain_constant(frame, right)
     if value is not None:
         return left, value if instruction.opcode == "add" else -value
-    value = _plain_constant(module, frame, left)
+    value = _plain_constant(frame, left)
     if value is not None and instruction.opcode == "add":
         return right, value
     return None
 
 
-def _plain_constant(module: Module, frame: Frame, position: int) -> int | None:
+def _plain_constant(frame: Frame, position: int) -> int | None:
     """Return the constant at a position, through copies and parameters of calls, without adds."""
     for _ in range(LONGEST_CHAIN):
         instruction = frame.computation.instructions[position]

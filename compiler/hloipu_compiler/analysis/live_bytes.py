@@ -54,22 +54,6 @@ class Buffers(NamedTuple):
         """Bytes that are there from the start."""
         return sum(self.sizes[b] for b in self.given)
 
-    @property
-    def least_peak(self) -> int:
-        """Bytes that no order can do without."""
-        least = self.given_bytes
-        rows = zip(self.reads, self.makes, self.extra, self.in_place, strict=True)
-        before: tuple[int, ...] | None = None
-        total = largest = 0
-        for reads, makes, extra, in_place in rows:
-            if reads is not before:
-                read_sizes = [self.sizes[b] for b in reads]
-                total, largest, before = sum(read_sizes), max(read_sizes, default=0), reads
-            bytes_made = sum([self.sizes[b] for b in makes])
-            spared = min(largest, bytes_made) if in_place else 0
-            least = max(least, total + bytes_made - spared + extra)
-        return least
-
 
 def buffers_of(
     computation: Computation,

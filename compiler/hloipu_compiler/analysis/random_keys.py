@@ -10,7 +10,7 @@ value has one mask for each of the ways in which it may depend on them. Calls, f
 loops are followed.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -295,19 +295,16 @@ def _drawing_computations(module: Module) -> frozenset[str]:
     return frozenset(drawing)
 
 
-def key_numbers(
-    walk: KeyWalk, state: Mapping[int, int], apart: Set[int] = frozenset()
-) -> frozenset[int]:
+def key_numbers(walk: KeyWalk, state: Mapping[int, int]) -> frozenset[int]:
     """Return the arrays of the parameters that are keys and nothing else.
 
-    `state`: the result that each array of state comes out as. `apart`: those that are none for
-    other reasons.
+    `state`: the result that each array of state comes out as.
     """
     keys = set()
     numbers = [n for n in range(walk.replica_bit.bit_length() - 1) if walk.seeds >> n & 1]
     for number in numbers:
         bit = 1 << number
-        if walk.spoiled & bit or number in apart:
+        if walk.spoiled & bit:
             continue
         own_result = state.get(number)
         other_results = [masks for n, masks in enumerate(walk.results) if n != own_result]

@@ -100,7 +100,6 @@ _MOST_TESTS = 8
 
 
 def _tests(module: Module, frame: Frame, position: int) -> list[tuple[Frame, int]]:
-    """Return the tests that all have to hold for a condition to hold."""
     tests: list[tuple[Frame, int]] = []
     waiting = [(frame, position)]
     while waiting and len(tests) + len(waiting) <= _MOST_TESTS:

@@ -55,7 +55,6 @@ class _Value:
 
     @property
     def op(self) -> Instruction:
-        """The op that makes it."""
         return self.frame.computation.instructions[self.position]
 
 
@@ -128,12 +127,10 @@ class _Walk:
         self.root = _Frame(self.module.entry)
 
     def parameter(self, indices: Sequence[int]) -> _Value:
-        """Return a parameter of the entry, or an element of it."""
         number, *path = indices
         return _Value(self.root, self.module.entry.parameters[number], tuple(path))
 
     def result(self, indices: Sequence[int]) -> _Value:
-        """Return an element of the entry's result."""
         return _Value(self.root, self.module.entry.root, tuple(indices))
 
     def reaches(self, values: Sequence[_Value], goal: _Value) -> bool:

@@ -287,7 +287,6 @@ def _written(
 
 
 def _called(module: Module, instruction: Instruction) -> tuple[Computation, ...]:
-    """Return the computations that an op calls, and those that they call, in the module's order."""
     wanted: set[str] = set()
     waiting = list(instruction.attributes.called)
     while waiting:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hloipu_compiler.cost_survey.leaves import Leaf, leaves_of, names_of, primary
+from hloipu_compiler.cost_survey.costing import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.cost_survey.program_bytes import (
     most_at_once,
     most_code,
@@ -33,18 +33,9 @@ from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import kept_bytes, rounded
 from hloipu_runtime.memory.regions import Item, Region
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Step,
-    StreamIn,
-)
 
 MICRO_BATCHES = 2
 """Of the program that is looked at; more cost the same each."""
@@ -132,10 +123,10 @@ class _Surveying:
         self.computed = frozenset(
             operand.variable
             for step in steps
-            if isinstance(step, ComputeSet)
+            if isinstance(step, s.ComputeSet)
             for group in step.groups
             for operand in group.outputs
-        ) | {step.variable for step in steps if isinstance(step, StreamIn)}
+        ) | {step.variable for step in steps if isinstance(step, s.StreamIn)}
         self.primary = primary(steps)
         loaded_values = set(program.loaded)
         loaded = {n for n, (value, _) in program.constants.items() if value in loaded_values}
@@ -267,12 +258,12 @@ class _Surveying:
                     self._leaf(item, owner, points)
                 continue
             mine, inside = owner, within
-            if isinstance(item.step, Pipeline):
+            if isinstance(item.step, s.Pipeline):
                 if not within:
                     points.first, points.last = at, at + item.length - 1
                     points.carried = frozenset(variable.variable for variable in item.step.carried)
                 inside = True
-            elif within and owner < 0 and isinstance(item.step, Repeat | RepeatWhile | Call):
+            elif within and owner < 0 and isinstance(item.step, s.Repeat | s.RepeatWhile | s.Call):
                 mine = self.position.get(getattr(item.step, "name", ""), -1)
             for _, child in item.children:
                 self._walk(child, at, mine, inside, points)
@@ -290,17 +281,17 @@ class _Surveying:
             (variable, point, op) for variable in item.touched for op in ops.get(variable, (known,))
         )
 
-    def _ops_of_touches(self, step: Step, known: int) -> dict[int, set[int]]:
+    def _ops_of_touches(self, step: s.Step, known: int) -> dict[int, set[int]]:
         """Return the ops for which a step touches variables; `known`: whose step it is.
 
         Steps that are merged do what several ops do, perhaps of several stages.
         """
         ops: dict[int, set[int]] = {}
-        for group in step.groups if isinstance(step, ComputeSet) else ():
+        for group in step.groups if isinstance(step, s.ComputeSet) else ():
             op = self.works.get(group.name, known)
             for operand in (*group.inputs, *group.outputs):
                 ops.setdefault(operand.variable, set()).add(op)
-        for transfer in step.transfers if isinstance(step, Exchange) else ():
+        for transfer in step.transfers if isinstance(step, s.Exchange) else ():
             op = self.works.get(self.program.variables[transfer.destination].origin, known)
             ops.setdefault(transfer.source, set()).add(op)
             ops.setdefault(transfer.destination, set()).add(op)
@@ -359,7 +350,7 @@ class _Surveying:
         tiles = self.machine.chip.tiles_per_ipu
         code = [0.0] * self.count
         for leaf in self.leaves:
-            for transfer in leaf.step.transfers if isinstance(leaf.step, Exchange) else ():
+            for transfer in leaf.step.transfers if isinstance(leaf.step, s.Exchange) else ():
                 carried = self.forms.of(transfer)
                 to = self.program.variables[transfer.destination]
                 position = self._op_of(leaf, to.origin, getattr(leaf.step, "name", ""))
@@ -377,7 +368,7 @@ class _Surveying:
         """Return which codelets ops run; -1 for what the entry's ops do not."""
         codes, variables = Codes(), self.program.variables
         for leaf in self.leaves:
-            for group in leaf.step.groups if isinstance(leaf.step, ComputeSet) else ():
+            for group in leaf.step.groups if isinstance(leaf.step, s.ComputeSet) else ():
                 types = tuple(
                     variables[operand.variable].element_type
                     for operand in (*group.inputs, *group.outputs)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hloipu_compiler.formulas.errors import FormulaError
 from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_backend_config,
@@ -17,6 +16,21 @@ from hloipu_compiler.interpret.ops.library_forms import typed_attributes
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS as KINDS
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_runtime.errors import UnsupportedError
+
+
+class FormulaError(UnsupportedError):
+    """A vendor's custom call without meaning here, or whose attributes and shapes do not fit.
+
+    `span` is its place, where the text has it.
+    """
+
+    def __init__(
+        self, code: str, message: str, *, hint: str, module: Module, instruction: Instruction
+    ) -> None:
+        super().__init__(code, message, hint=hint)
+        self.span = module.span(instruction)
+
 
 Array = tuple[str, tuple[int, ...]]
 """Element type and sizes."""

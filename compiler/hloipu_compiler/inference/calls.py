@@ -15,12 +15,12 @@ from hloipu_runtime.element_types import PRED, S32, U64
 def call(site: Site) -> Shape:
     """Return the result of the called computation, whose parameters fit the operands."""
     program = site.callee("to_apply")
-    check_arguments(site, "to_apply", program, site.operands)
+    check_arguments("to_apply", program, site.operands)
     return program.result
 
 
 def check_arguments(
-    site: Site, attribute: str, program: ProgramShape, arguments: tuple[Shape, ...], first: int = 0
+    attribute: str, program: ProgramShape, arguments: tuple[Shape, ...], first: int = 0
 ) -> None:
     """Check that a computation has one fitting parameter for each argument."""
     parameters = program.parameters
@@ -45,8 +45,8 @@ def check_arguments(
 def while_(site: Site) -> Shape:
     """Return the state's shape: the same going into condition and body and coming out of body."""
     condition, body = site.callee("condition"), site.callee("body")
-    check_arguments(site, "condition", condition, site.operands)
-    check_arguments(site, "body", body, site.operands)
+    check_arguments("condition", condition, site.operands)
+    check_arguments("body", body, site.operands)
     if not compatible(condition.result, ArrayShape(PRED)):
         raise ShapeFault(
             faults.CALLEE,
@@ -85,7 +85,7 @@ def conditional(site: Site) -> Shape:
         )
     programs = [(attribute, site.program_shape(name)) for attribute, name in names]
     for i, (attribute, program) in enumerate(programs):
-        check_arguments(site, attribute, program, (site.operands[i + 1],), i + 1)
+        check_arguments(attribute, program, (site.operands[i + 1],), i + 1)
         if not compatible(program.result, programs[0][1].result):
             raise ShapeFault(
                 faults.CALLEE,
@@ -127,7 +127,7 @@ def _with_flags_of(shape: Shape, other: Shape) -> Shape:
 def fusion(site: Site) -> Shape:
     """Return the result of the fused computation, which may leave out the last operands."""
     program = site.callee("calls")
-    check_arguments(site, "calls", program, site.operands[: len(program.parameters)])
+    check_arguments("calls", program, site.operands[: len(program.parameters)])
     from hloipu_compiler.inference.aliasing import check_aliasing
 
     check_aliasing(site)

@@ -35,7 +35,7 @@ def gather(site: Site) -> Shape:
     offsets = _numbers(site, "offset_dims")
     hidden = _check_gather_numbers(site, operand, index_sizes, offsets)
     slices = _numbers(site, "slice_sizes")
-    _check_slices(site, operand, slices, hidden, len(offsets))
+    _check_slices(operand, slices, hidden)
     vector = site.attributes.integer("index_vector_dim")
     slice_dims = iter([d for d in range(operand.rank) if d not in hidden])
     batch = iter([d for d in range(len(index_sizes)) if d != vector])
@@ -143,9 +143,7 @@ def _check_batching(
     return of_operand
 
 
-def _check_slices(
-    site: Site, operand: ArrayShape, slices: tuple[int, ...], hidden: set[int], offsets: int
-) -> None:
+def _check_slices(operand: ArrayShape, slices: tuple[int, ...], hidden: set[int]) -> None:
     if len(slices) != operand.rank:
         raise ShapeFault(
             faults.DIMENSION_COUNT,
@@ -188,7 +186,6 @@ def scatter(site: Site) -> Shape:
         _check_scatter_numbers(site, target, update, index_sizes, count + 1 + i)
         _check_update_sizes(site, target, update, index_sizes, count + 1 + i)
     check_reducer(
-        site,
         "to_apply",
         site.callee("to_apply"),
         [update.element_type for update in updates],

@@ -214,7 +214,7 @@ def pad(site: Site) -> Shape:
         if isinstance(written, tuple)
         else []
     )
-    _check_padding(site, operand, value, edges)
+    _check_padding(operand, value, edges)
     sizes = []
     for i, (size, edge) in enumerate(zip(operand.dimensions, edges, strict=True)):
         if size == UNBOUNDED:
@@ -232,9 +232,7 @@ def pad(site: Site) -> Shape:
     return make_array(element_type, sizes, dynamic_flags(operand))
 
 
-def _check_padding(
-    site: Site, operand: ArrayShape, value: ArrayShape, edges: list[PaddingDimension]
-) -> None:
+def _check_padding(operand: ArrayShape, value: ArrayShape, edges: list[PaddingDimension]) -> None:
     if value.dimensions:
         raise ShapeFault(
             faults.SIZE_MISMATCH, f"padding value {value}", expected="one number", operand=1

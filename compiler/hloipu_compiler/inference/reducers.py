@@ -42,7 +42,6 @@ def reduced_inputs(site: Site) -> list[ArrayShape]:
 
 
 def check_reducer(
-    site: Site,
     attribute: str,
     program: ProgramShape,
     inputs: Sequence[ElementType],

@@ -34,7 +34,7 @@ def reduce(site: Site) -> Shape:
     check_unique(site, "dimensions", gone)
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
-    element_types = check_reducer(site, "to_apply", program, types, site.operands[len(inputs) :])
+    element_types = check_reducer("to_apply", program, types, site.operands[len(inputs) :])
     check_exact_types(site, "to_apply", program)
     reduced = set(gone)
     remaining_dims = [d for d in range(first.rank) if d not in reduced]

@@ -21,7 +21,6 @@ OVERFLOW_EXPONENTS = {
 }  # fmt: skip
 """Exponent of the smallest power of two that each format cannot hold."""
 
-Sizes = tuple[int, ...]
 Flags = tuple[bool, ...]
 
 

@@ -81,7 +81,7 @@ def reduce_window(site: Site) -> Shape:
     inputs, inits = reduced_inputs(site), site.operands[count:]
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
-    check_reducer(site, "to_apply", program, types, inits)
+    check_reducer("to_apply", program, types, inits)
     check_exact_types(site, "to_apply", program)
     window = site.attributes.window()
     results = tuple(
@@ -111,7 +111,7 @@ def select_and_scatter(site: Site) -> Shape:
             attribute="select",
         )
     inits = site.operands[2:]
-    check_reducer(site, "scatter", site.callee("scatter"), [source.element_type], inits)
+    check_reducer("scatter", site.callee("scatter"), [source.element_type], inits)
     sizes = window_sizes(operand.dimensions, site.attributes.window())
     places = make_array(element_type, sizes, dynamic_flags(operand))
     if not compatible_up_to_precision(source, places):

@@ -263,7 +263,6 @@ def _windows_at_indices(
     arrays: tuple[Sequence[int], int, Sequence[int]],
     rows_kind: FactorKind,
 ) -> None:
-    """Name the factors of arrays that indices point into, of the indices, and of the windows."""
     window_dims, collapsed, batching, index_batching = map(attributes.integers, names.split())
     data, indices, windows = arrays
     data_sizes, window_sizes = draft.sizes[data[0]], draft.sizes[windows[0]]

@@ -157,6 +157,12 @@ class Computation:
         return graph
 
 
+def with_computation(module: "Module", new: Computation) -> "Module":
+    """Return the module with one computation replaced by another of the same name."""
+    computations = tuple(new if c.name == new.name else c for c in module.computations)
+    return replace(module, computations=computations)
+
+
 def control_predecessors(instruction: Instruction) -> tuple[str, ...]:
     """Return the names that `control-predecessors` lists."""
     names = instruction.attributes.get("control-predecessors", ())

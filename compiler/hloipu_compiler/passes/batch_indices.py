@@ -81,7 +81,6 @@ def _scatter(draft: Draft, op: Instruction) -> Instruction | None:
 
 
 def _batched(draft: Draft, op: Instruction, names: _Names, place: int) -> Instruction | None:
-    """Return the op with as many batching dimensions as its indices have components that count."""
     instructions, attributes = draft.made, op.attributes
     joined, along = instructions[op.operands[place]], attributes.integer("index_vector_dim")
     if joined.opcode != "concatenate" or joined.attributes.integers("dimensions") != (along,):

@@ -129,7 +129,6 @@ class _Borders:
         return leaves
 
     def _block(self, draft: Draft, op: Instruction, operand: int, leaf: _Leaf) -> int:
-        """Cut each partition's own block out."""
         sizes = leaf.part.dimensions
         if sizes == leaf.whole.dimensions:
             return operand

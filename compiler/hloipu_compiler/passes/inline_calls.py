@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import field, replace
 from typing import ClassVar
 
-from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.analysis.call_graph import with_reached
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
@@ -46,10 +46,7 @@ def inlined(module: Module, most_instructions: int = MOST_INSTRUCTIONS) -> Modul
         new is old for new, old in zip(flat, module.computations, strict=True)
     ):
         return module
-    names = [c.name for c in flat]
-    whole = replace(module, computations=tuple(flat), entry_position=names.index(module.entry.name))
-    ordered = callees_first(whole, only_reachable=True)
-    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+    return with_reached(module, flat, module.entry.name)
 
 
 @dataclass(slots=True)
@@ -118,7 +115,6 @@ class _Flattening:
         return new
 
     def _called(self, op: Instruction, frame: _Frame) -> Instruction:
-        """Return an instruction that stays, calling what it calls from now on."""
         if op.opcode in RUN_BY_OPERANDS:
             names: dict[str, str] = {}
             attributes = op.attributes

@@ -88,8 +88,6 @@ def _tuple(op: Instruction, operands: tuple[int, ...]) -> Instruction:
 
 
 def _done_at(index: int) -> Rule:
-    """Return the rule of a done that hands on one element of its start."""
-
     def done(draft: Draft, op: Instruction) -> int | None:
         source = draft.made[op.operands[0]]
         return source.operands[index] if source.opcode == "tuple" else None

@@ -17,12 +17,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import CallSite, call_sites
-from hloipu_compiler.analysis.live_bytes import (
-    Buffers,
-    Running,
-    buffers_of,
-    live_bytes,
-)
+from hloipu_compiler.analysis.live_bytes import Buffers, Running, buffers_of, live_bytes
 from hloipu_compiler.analysis.order import effectful_computations, has_side_effect
 from hloipu_compiler.ir.graph import Computation, Module, control_predecessors
 from hloipu_compiler.memo import Memo, Same
@@ -375,7 +370,6 @@ class _Moves:
         return others
 
     def order(self) -> list[int]:
-        """Return the instructions in their new order."""
         every = zip(self.place, self._rank, self.old, strict=True)
         return [at for *_, at in sorted((*key, at) for at, key in enumerate(every))]
 

@@ -5,11 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from hloipu_compiler.analysis.code_size import (
-    LEAST_OUTLINED_BYTES,
-    code_bytes,
-    summed_code_bytes,
-)
+from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, code_bytes, summed_code_bytes
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.ir.ops import OPS, Trait
@@ -48,10 +44,7 @@ class Least(NamedTuple):
 
 
 def blocks_outlined(
-    module: Module,
-    plan: Plan,
-    least: Least,
-    ipus: Mapping[str, int] = MappingProxyType({}),
+    module: Module, plan: Plan, least: Least, ipus: Mapping[str, int] = MappingProxyType({})
 ) -> Module:
     """Return the module with equal blocks of its computations as calls of one computation.
 
@@ -212,7 +205,6 @@ class _Block(NamedTuple):
     computation: Computation
 
     def call(self, like: Instruction, operands: tuple[int, ...], name: str) -> Instruction:
-        """Return a call that stands for an occurrence, with the metadata of an instruction."""
         called = self.computation.name
         root = self.computation.instructions[self.computation.root]
         attributes = Attributes({"to_apply": called}, (called,))
@@ -279,7 +271,6 @@ def _block(computations: Sequence[Computation], blocks: "EqualBlocks", names: Na
 
 
 def _is_one_constant(within: Sequence[Computation], sources: Sequence[int]) -> bool:
-    """Whether values, one of each computation, are made of constants alone, and of the same."""
     from hloipu_compiler.analysis.equal_blocks import constant_key
 
     keys = [constant_key(c, at) for c, at in zip(within, sources, strict=True)]

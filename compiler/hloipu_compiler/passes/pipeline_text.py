@@ -65,7 +65,6 @@ class _Reader:
         self._next()
 
     def steps(self, end: str) -> list[Step]:
-        """Read steps up to a mark, or to the end of the text."""
         steps: list[Step] = []
         while True:
             if self._peek() == "(":

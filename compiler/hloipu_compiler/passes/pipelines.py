@@ -12,11 +12,7 @@ from hloipu_compiler.passes.fusion.fuse_elementwise import FuseElementwise
 from hloipu_compiler.passes.fusion.fuse_rows import FuseRows
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.inline_calls import InlineCalls
-from hloipu_compiler.passes.loops.simplify_loops import (
-    RecogniseLoops,
-    SimplifyLoops,
-    SumAfterLoops,
-)
+from hloipu_compiler.passes.loops.simplify_loops import RecogniseLoops, SimplifyLoops, SumAfterLoops
 from hloipu_compiler.passes.loops.simplify_tuples import SimplifyTuples
 from hloipu_compiler.passes.make_synchronous import MakeSynchronous
 from hloipu_compiler.passes.order_for_memory import OrderForMemory

@@ -180,7 +180,6 @@ def _computation(
 
 
 def _gather(op: Instruction, before: Shape, after: Shape) -> Instruction:
-    """Return a gather that takes whole dimensions of its table as whole as it did."""
     if not isinstance(before, ArrayShape) or not isinstance(after, ArrayShape) or before == after:
         return op
     sizes = tuple(
@@ -217,7 +216,6 @@ def _scaled(shape: Shape, cells: list[Cell], factor: Fraction) -> Shape | None:
 
 
 def _instruction(op: Instruction, shape: Shape) -> Instruction:
-    """Return an instruction with another shape, and with what its attributes say of sizes."""
     if not isinstance(shape, ArrayShape) or not isinstance(op.shape, ArrayShape):
         return op._replace(shape=shape)
     literal = op.literal

@@ -7,7 +7,7 @@ flattened parameters and results (`entry_arrays`) stay what they are.
 from dataclasses import replace
 
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Alias, Attributes, Donor, Value
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.plan.entry_arrays import all_leaves
 
@@ -35,7 +35,7 @@ def with_flat_parameters(module: Module) -> Module:
         first.append(count)
         count += len(all_leaves(instruction.shape))
     flat_entry = _Flattening(entry, first).written()
-    new = replace(module, computations=_with_entry(module, flat_entry))
+    new = with_computation(module, flat_entry)
     return replace(
         new, attributes=_renumbered(new, [instruction.shape for instruction in parameters], first)
     )
@@ -53,7 +53,7 @@ def with_flat_results(module: Module) -> Module:
     if root == entry.root and len(instructions) == len(entry.instructions):
         return module
     new = replace(entry, instructions=tuple(instructions), root=root)
-    return replace(module, computations=_with_entry(module, new))
+    return with_computation(module, new)
 
 
 class _Flattening:
@@ -146,10 +146,6 @@ def _fresh(names: set[str], stem: str) -> str:
         name = f"{stem}.{number}"
     names.add(name)
     return name
-
-
-def _with_entry(module: Module, entry: Computation) -> tuple[Computation, ...]:
-    return tuple(entry if c.name == entry.name else c for c in module.computations)
 
 
 def _renumbered(module: Module, shapes: list[Shape], first: list[int]) -> Attributes:

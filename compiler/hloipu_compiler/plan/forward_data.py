@@ -288,7 +288,6 @@ def _summed_with_parameters(module: Module, classes: Classes) -> Set[Cell]:
 
 
 def _products(computation: Computation) -> Iterator[tuple[int, tuple[tuple[int, ...], ...]]]:
-    """Yield the products, and the dimensions of both operands that each of them sums over."""
     for position, instruction in enumerate(computation.instructions):
         if len(instruction.operands) != 2 or instruction.opcode in _APART:
             continue

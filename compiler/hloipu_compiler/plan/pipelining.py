@@ -9,7 +9,6 @@ from hloipu_compiler.plan.schedule import GROUPED, Schedule
 from hloipu_runtime.frozen import dataclass
 
 SUM, MEAN, RUNNING_MEAN = "sum", "mean", "running_mean"
-REDUCTIONS = (SUM, MEAN, RUNNING_MEAN)
 ON, OFF, AUTO = "on", "off", "auto"
 BATCH, MICRO_BATCH = "batch", "micro-batch"
 

@@ -136,7 +136,7 @@ def _outfeed_binding(text: str, results: Sequence[EntryArray]) -> FeedBinding:
 
 def _mode(text: str, mode_text: str) -> str:
     """Return a mode as outfeeds know it; UsageError E3151 for any other."""
-    from hloipu_runtime.streams.modes import parse_mode  # plain steps have no outfeeds
+    from hloipu_runtime.streams.settings import parse_mode  # plain steps have no outfeeds
 
     try:
         return str(parse_mode(mode_text.replace("every=", "every-")))

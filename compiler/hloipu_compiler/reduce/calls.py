@@ -11,10 +11,9 @@ from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
-    by_computation,
     calling,
+    edited,
     instructions_of,
-    with_computation,
     without_interface,
 )
 
@@ -64,17 +63,15 @@ def inlinable(instruction: Instruction) -> bool:
 def inlined(module: Module, keys: Sequence[Key]) -> Module:
     """Replace calls and fusions by the instructions of what they call."""
     old = module
-    for name, wanted in by_computation(keys).items():
-        draft = Draft(old.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name in wanted and inlinable(instruction):
-                operands = [draft.place[o] for o in instruction.operands]
-                draft.place[i] = _written_out(
-                    old, draft, instruction.attributes.called[0], operands
-                )
-            else:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
+
+    def edit(draft: Draft, i: int, instruction: Instruction, _: Key) -> None:
+        if inlinable(instruction):
+            operands = [draft.place[o] for o in instruction.operands]
+            draft.place[i] = _written_out(old, draft, instruction.attributes.called[0], operands)
+        else:
+            draft.copy(i)
+
+    module = edited(old, keys, edit)
     if module.instruction_count > MOST_GROWTH * old.instruction_count:
         raise NotReducibleError
     return module
@@ -106,20 +103,16 @@ def branches(module: Module) -> list[Key]:
 
 def to_calls(module: Module, keys: Sequence[Key]) -> Module:
     """Replace conditionals by calls of one branch, loops by calls of their bodies."""
-    for name, wanted in by_computation(keys).items():
-        draft = Draft(module.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name in wanted and instruction.opcode in ("conditional", "while"):
-                choice = wanted[instruction.name].choice
-                is_loop = instruction.opcode == "while"
-                attributes, operands = instruction.attributes, instruction.operands
-                callee = attributes.text("body") if is_loop else attributes.called[choice]
-                draft.place[i] = draft.add(
-                    "call", "call", instruction.shape,
-                    [draft.place[operands[0 if is_loop else 1 + choice]]],
-                    attributes=calling({"to_apply": callee}),
-                )  # fmt: skip
-            else:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
-    return module
+
+    def edit(draft: Draft, i: int, instruction: Instruction, key: Key) -> None:
+        if instruction.opcode not in ("conditional", "while"):
+            draft.copy(i)
+            return
+        is_loop = instruction.opcode == "while"
+        attributes, operands = instruction.attributes, instruction.operands
+        callee = attributes.text("body") if is_loop else attributes.called[key.choice]
+        argument = draft.place[operands[0 if is_loop else 1 + key.choice]]
+        called = calling({"to_apply": callee})
+        draft.place[i] = draft.add("call", "call", instruction.shape, [argument], attributes=called)
+
+    return edited(module, keys, edit)

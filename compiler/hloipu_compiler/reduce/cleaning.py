@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import CallSite, call_sites, callees_first
-from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.graph import Computation, Module, with_computation
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.reduce.rewriting import Draft, with_computation, without
+from hloipu_compiler.reduce.rewriting import Draft, without
 
 PASSES_OPERANDS = frozenset({"call", "fusion"})
 """Opcodes whose operands are the parameters of what they call, one for one."""

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves
 from hloipu_compiler.reduce.cleaning import without_parameters
 from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
-    by_computation,
-    with_computation,
+    edited,
     without_interface,
 )
 
@@ -192,13 +191,9 @@ def elements_of_tuples(module: Module) -> list[Key]:
 
 def read_directly(module: Module, keys: Sequence[Key]) -> Module:
     """Read what a tuple was put together from, not its element."""
-    for name, wanted in by_computation(keys).items():
-        draft = Draft(module.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name in wanted:
-                parts = draft.old.instructions[instruction.operands[0]].operands
-                draft.place[i] = draft.place[parts[instruction.attributes.integer("index")]]
-            else:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
-    return module
+
+    def edit(draft: Draft, i: int, instruction: Instruction, _: Key) -> None:
+        parts = draft.old.instructions[instruction.operands[0]].operands
+        draft.place[i] = draft.place[parts[instruction.attributes.integer("index")]]
+
+    return edited(module, keys, edit)

@@ -9,7 +9,7 @@ from functools import partial
 
 from hloipu_compiler.analysis.call_graph import CallSite, call_sites
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.reduce.cleaning import PASSES_OPERANDS
 from hloipu_compiler.reduce.entry import is_replaceable
@@ -19,7 +19,6 @@ from hloipu_compiler.reduce.rewriting import (
     NotReducibleError,
     by_computation,
     instructions_of,
-    with_computation,
     without,
     without_interface,
 )
@@ -170,7 +169,6 @@ def _with_operands(
 def _with_state(
     module: Module, site: CallSite, body_name: str, shapes: Sequence[Shape], fill: Fill
 ) -> Module:
-    """Return the module with a loop that carries inputs along in its state."""
     loop = site.caller.instructions[site.position]
     if not isinstance(loop.shape, TupleShape) or loop.attributes.text("body") != body_name:
         raise NotReducibleError

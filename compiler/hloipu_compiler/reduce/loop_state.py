@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.reduce.rewriting import (
     Draft,
@@ -11,7 +11,6 @@ from hloipu_compiler.reduce.rewriting import (
     NotReducibleError,
     by_computation,
     calling,
-    with_computation,
     without_interface,
 )
 

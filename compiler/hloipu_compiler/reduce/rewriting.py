@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.ir.attributes import Attributes, Value
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_compiler.passes.framework.names import Names
@@ -125,17 +125,26 @@ class Draft:
         return Computation(self.old.name, tuple(self.made), place, self.old.execution_thread)
 
 
+def edited(
+    module: Module, keys: Sequence[Key], edit: Callable[[Draft, int, Instruction, Key], None]
+) -> Module:
+    """Return the module with the named instructions placed by `edit`, all others copied."""
+    for name, wanted in by_computation(keys).items():
+        draft = Draft(module.computation[name])
+        for i, instruction in enumerate(draft.old.instructions):
+            if instruction.name in wanted:
+                edit(draft, i, instruction, wanted[instruction.name])
+            else:
+                draft.copy(i)
+        module = with_computation(module, draft.finish())
+    return module
+
+
 class NotReducibleError(Exception):
     """An edit that has no meaning for this instruction."""
 
 
 NO_DIMENSIONS = Attributes({"dimensions": ()})
-
-
-def with_computation(module: Module, new: Computation) -> Module:
-    """Return the module with one computation replaced by another of the same name."""
-    computations = tuple(new if c.name == new.name else c for c in module.computations)
-    return replace(module, computations=computations)
 
 
 def without(attributes: Attributes, keys: Iterable[str]) -> Attributes:

@@ -7,14 +7,7 @@ from hloipu_compiler.analysis.call_graph import call_sites
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import compatible
-from hloipu_compiler.reduce.rewriting import (
-    Draft,
-    Key,
-    by_computation,
-    instructions_of,
-    with_computation,
-    without,
-)
+from hloipu_compiler.reduce.rewriting import Draft, Key, edited, instructions_of, without
 
 SIMPLEST = frozenset({"parameter", "constant", "after-all", "tuple"})
 """Opcodes that zeros are no simpler than; of tuples it is the elements that may become zeros."""
@@ -35,15 +28,11 @@ def is_zero(computation: Computation, instruction: Instruction) -> bool:
 
 def to_zeros(module: Module, keys: Sequence[Key]) -> Module:
     """Replace instructions by zeros."""
-    for name, wanted in by_computation(keys).items():
-        draft = Draft(module.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name in wanted:
-                draft.place[i] = draft.zero(instruction.shape)
-            else:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
-    return module
+
+    def edit(draft: Draft, i: int, instruction: Instruction, _: Key) -> None:
+        draft.place[i] = draft.zero(instruction.shape)
+
+    return edited(module, keys, edit)
 
 
 def operand_choices(module: Module) -> list[Key]:
@@ -62,15 +51,11 @@ def operand_choices(module: Module) -> list[Key]:
 
 def to_operands(module: Module, keys: Sequence[Key]) -> Module:
     """Replace instructions by one of their operands each, the first that is named."""
-    for name, wanted in by_computation(tuple(reversed(keys))).items():
-        draft = Draft(module.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name in wanted:
-                draft.place[i] = draft.place[instruction.operands[wanted[instruction.name].choice]]
-            else:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
-    return module
+
+    def edit(draft: Draft, i: int, instruction: Instruction, key: Key) -> None:
+        draft.place[i] = draft.place[instruction.operands[key.choice]]
+
+    return edited(module, tuple(reversed(keys)), edit)
 
 
 def dead_instructions(module: Module) -> list[Key]:
@@ -85,13 +70,7 @@ def dead_instructions(module: Module) -> list[Key]:
 
 def drop_instructions(module: Module, keys: Sequence[Key]) -> Module:
     """Leave instructions out that nothing uses."""
-    for name, wanted in by_computation(keys).items():
-        draft = Draft(module.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name not in wanted:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
-    return module
+    return edited(module, keys, lambda *_: None)
 
 
 def uncalled_computations(module: Module) -> list[Key]:
@@ -135,16 +114,12 @@ def spare_attributes(instruction: Instruction) -> list[str]:
 
 def drop_decorations(module: Module, keys: Sequence[Key]) -> Module:
     """Leave metadata and spare attributes out."""
-    for name, wanted in by_computation(keys).items():
-        draft = Draft(module.computation[name])
-        for i, instruction in enumerate(draft.old.instructions):
-            if instruction.name in wanted:
-                attributes = without(instruction.attributes, spare_attributes(instruction))
-                draft.copy(i, metadata="", backend_config="", attributes=attributes)
-            else:
-                draft.copy(i)
-        module = with_computation(module, draft.finish())
-    return module
+
+    def edit(draft: Draft, i: int, instruction: Instruction, _: Key) -> None:
+        attributes = without(instruction.attributes, spare_attributes(instruction))
+        draft.copy(i, metadata="", backend_config="", attributes=attributes)
+
+    return edited(module, keys, edit)
 
 
 def header_items(module: Module) -> list[Key]:

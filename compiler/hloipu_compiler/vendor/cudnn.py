@@ -51,7 +51,6 @@ def _result(call: Call) -> tuple[str, tuple[int, ...]]:
 
 
 def _sums(call: Call, x: Value, kind: str) -> str:
-    """Return the element type of sums, of which the result is made."""
     if x.kind not in _INTEGERS:
         return kind
     if kind not in ("s32", "f32"):
@@ -71,7 +70,6 @@ def _forward(call: Call) -> Sequence[Value]:
 
 @formula("__cudnn$convForwardGraph")
 def _graph(call: Call) -> Sequence[Value]:
-    """Return a convolution that is alone in its graph."""
     text = str(_settings(call).attributes.get("serialized_graph", ""))
     if text.count(":") > 1 or "conv()" not in text:
         raise call.unsupported(

@@ -107,7 +107,6 @@ class _Parts:
     def attention(
         self, bias: Value | None, lengths_and_starts: Sequence[Value]
     ) -> BlockedAttention:
-        """Return the attention."""
         call, settings = self.call, self.settings
         rate = settings.number("dropout_rate", 0)
         call.need(0 <= rate < 1, f"its dropout_rate is {rate}")

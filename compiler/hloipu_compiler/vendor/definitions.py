@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from hloipu_compiler.formulas.call import Array, arrays_of
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import Array, FormulaError, arrays_of
 from hloipu_compiler.formulas.text import Text, Value, shape_text
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.ops.custom_calls import OPAQUE

@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import callees_first
-from hloipu_compiler.formulas.call import Array, arrays_of
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import Array, FormulaError, arrays_of
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
@@ -56,7 +55,6 @@ class _Inlining:
         self.known: dict[tuple[object, ...], Computation] = {}
 
     def replaced(self, old: Computation) -> Computation:
-        """Return a computation without the instructions that are replaced."""
         names = Names(instruction.name for instruction in old.instructions)
         instructions: list[Instruction] = []
         place: list[int] = []
@@ -215,7 +213,6 @@ def _adopted(
 
 
 def _with_tuple(entry: Computation) -> Computation:
-    """Return a computation whose root is a tuple of its results."""
     root = entry.instructions[entry.root]
     if root.opcode == "tuple":
         return entry

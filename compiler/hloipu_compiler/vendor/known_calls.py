@@ -113,7 +113,6 @@ def target_of(instruction: Instruction) -> str:
 def _formula(
     module: Module, instruction: Instruction, target: str, operand_arrays: OperandArrays
 ) -> Source:
-    """Return the formula of a custom call as a module's text."""
     text = Text()
     arrays_given = [array for one in operand_arrays for array in one]
     values = tuple(text.parameter(n, *array) for n, array in enumerate(arrays_given))

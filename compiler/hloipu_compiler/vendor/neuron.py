@@ -29,7 +29,6 @@ def _elementwise(call: Call) -> Sequence[Value]:
 
 
 def _dimension(call: Call, rank: int) -> int:
-    """Return the dimension that a call's configuration is."""
     text = call.configuration
     call.need(text.lstrip("-").isdigit(), f"its configuration {text[:20]!r} is no dimension")
     dimension = int(text)

@@ -141,7 +141,6 @@ def _layer_norm(call: Call) -> Sequence[Value]:
 
 @formula("__onednn$convolution")
 def _convolution(call: Call) -> Sequence[Value]:
-    """Return a convolution and what is done with it."""
     call.need(len(call.operands) > 1 and bool(call.results), "it takes an array and a filter")
     settings = _settings(call, "onednn_conv_config")
     x, kernel, *fused_operands = call.operands

@@ -159,7 +159,6 @@ def _attention_of(
     call: Call, sizes: _Sizes, packed_arrays: Sequence[Value], bias: Value, sink: Value | None,
     mask: Mask,
 ) -> BlockedAttention:  # fmt: skip
-    """Return the attention of a call, but for its dropout."""
     q, k, v = _apart(call, sizes, packed_arrays)
     kind = call.integer("bias_type")
     if kind not in (_NO_BIAS, _BEFORE_SCALE, _AFTER_SCALE):

@@ -97,7 +97,6 @@ def _half(call: Call) -> Sequence[Value]:
 
 
 def _configured(call: Call, *names: str) -> list[int]:
-    """Return numbers of the configuration, of which the first is a dimension of the operand."""
     numbers = dict(_NUMBERS.findall(call.instruction.backend_config))
     call.need(numbers.keys() >= set(names), f"its configuration has no {' or no '.join(names)}")
     d, *more_numbers = (int(numbers[name]) for name in names)

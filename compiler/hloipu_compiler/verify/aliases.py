@@ -7,7 +7,7 @@ from hloipu_compiler.ir.attributes import Alias, Donor, ProgramShape
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import Shape, TupleShape, subshape, with_default_layout
 from hloipu_compiler.verify.places import header_span
-from hloipu_compiler.verify.report import Report
+from hloipu_compiler.verify.survey import Report
 
 _ALIAS, _DONOR = "input_output_alias", "buffer_donor"
 Index = tuple[int, ...]

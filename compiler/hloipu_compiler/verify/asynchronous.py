@@ -6,10 +6,8 @@ CheckAsyncOp*). Since July 2026 an update may bind further operands, hence shape
 
 from hloipu_compiler.errors import Note
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.verify.frontend import frontend_value
 from hloipu_compiler.verify.places import attribute_span, name_span, opcode_span, operand_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey, frontend_value
 
 USERS = {
     "async-start": ("async-update", "async-done"),

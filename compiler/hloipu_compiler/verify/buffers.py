@@ -18,10 +18,8 @@ from hloipu_compiler.ir.shapes import (
     without_layouts,
 )
 from hloipu_compiler.verify.asynchronous import async_computations
-from hloipu_compiler.verify.frontend import frontend_value
 from hloipu_compiler.verify.places import name_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey, frontend_value
 
 Path = tuple[int, ...]
 _FLIGHT = Trait.ASYNC_START | Trait.ASYNC_UPDATE | Trait.ASYNC_DONE
@@ -97,7 +95,6 @@ class _Checker:
             self.none(place, (instruction.shape, *place.operand_shapes))
 
     def fault(self, instruction: Instruction, problem: str, expected: str) -> None:
-        """Report a fault of an instruction."""
         self.report.add(
             "E0335",
             f"{instruction.name} {problem}",

@@ -8,8 +8,7 @@ from hloipu_compiler.errors import Note
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.places import attribute_span, computation_span, name_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 
 
 class Named(Protocol):
@@ -133,7 +132,7 @@ def _check_callee(module: Module, place: Place, name: str, report: Report) -> No
 def _check_composite(module: Module, place: Place, report: Report) -> None:
     instruction = place.instruction
     key = "frontend_attributes"
-    from hloipu_compiler.verify.frontend import frontend_value
+    from hloipu_compiler.verify.survey import frontend_value
 
     if not frontend_value(instruction, "composite.name"):
         report.add(

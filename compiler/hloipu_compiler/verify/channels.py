@@ -7,8 +7,7 @@ from hloipu_compiler.errors import Note
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.verify.asynchronous import async_computations
 from hloipu_compiler.verify.places import attribute_span, opcode_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 
 _DONE = {"send": "send-done", "recv": "recv-done"}
 

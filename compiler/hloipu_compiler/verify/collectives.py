@@ -11,8 +11,7 @@ from hloipu_compiler.errors import Note
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.verify.places import attribute_span, opcode_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 
 
 class Mode(Enum):

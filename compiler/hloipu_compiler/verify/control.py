@@ -2,8 +2,7 @@
 
 from hloipu_compiler.ir.graph import Computation, Module, control_predecessors
 from hloipu_compiler.verify.places import attribute_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 
 _KEY = "control-predecessors"
 

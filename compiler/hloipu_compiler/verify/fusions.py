@@ -3,8 +3,7 @@
 from hloipu_compiler.errors import Note
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.verify.places import attribute_span, computation_span, name_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 
 _ALWAYS_EFFECTS = frozenset(
     "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed all-reduce-start "

@@ -17,8 +17,7 @@ from hloipu_compiler.ir.shapes import (
     without_layouts,
 )
 from hloipu_compiler.verify.places import header_span, operand_span, shape_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 
 if TYPE_CHECKING:
     from hloipu_compiler.hlo.attributes.layout_extension import LayoutExtension

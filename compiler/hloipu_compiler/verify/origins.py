@@ -9,8 +9,7 @@ import re
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import leaves
 from hloipu_compiler.verify.places import attribute_span
-from hloipu_compiler.verify.report import Report
-from hloipu_compiler.verify.survey import Place
+from hloipu_compiler.verify.survey import Place, Report
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){},]|\[[^\]]*\]', re.S)
 KEYS = ("origin", "original_value")

@@ -12,7 +12,6 @@ from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, leaves
 from hloipu_compiler.verify.places import attribute_span
-from hloipu_compiler.verify.report import Report
 from hloipu_compiler.verify.sharding_forms import (
     WHOLE,
     effective_kind,
@@ -20,7 +19,7 @@ from hloipu_compiler.verify.sharding_forms import (
     listed_devices,
     mean_the_same,
 )
-from hloipu_compiler.verify.survey import Place, Survey
+from hloipu_compiler.verify.survey import Place, Report, Survey
 from hloipu_runtime.element_types import TOKEN
 
 _KEY = "sharding"

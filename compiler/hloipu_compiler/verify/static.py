@@ -8,7 +8,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, BufferShape, Shape, TupleShape, leaves
 from hloipu_compiler.source import Span
 from hloipu_compiler.verify.places import opcode_span, shape_span
-from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
+from hloipu_compiler.verify.survey import MOST_FAULTS, Report, ReportFullError
 from hloipu_runtime.errors import UnsupportedError
 
 BOUNDED, UNBOUNDED_SIZE, RESIZING = "E0401", "E0402", "E0403"

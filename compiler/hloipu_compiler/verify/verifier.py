@@ -22,8 +22,14 @@ from hloipu_compiler.verify.aliases import check_aliases
 from hloipu_compiler.verify.calls import check_calls, check_names
 from hloipu_compiler.verify.interface import check_interface_layouts, check_parameters
 from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
-from hloipu_compiler.verify.report import MOST_FAULTS, Report, ReportFullError
-from hloipu_compiler.verify.survey import WATCHED, Place, Survey
+from hloipu_compiler.verify.survey import (
+    MOST_FAULTS,
+    WATCHED,
+    Place,
+    Report,
+    ReportFullError,
+    Survey,
+)
 from hloipu_runtime.nearest import Suggestions
 
 PlaceCheck = Callable[[Module, Place, Report], None]

@@ -18,9 +18,9 @@ from hloipu.cli.compiling import (
     shown_config,
     timed,
 )
-from hloipu.cli.findings_text import findings_text
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked
+from hloipu.cli.result_text import findings_text
 from hloipu.cli.saying import say
 from hloipu_compiler.hlo.syntax.limits import Limits
 

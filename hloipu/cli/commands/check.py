@@ -14,8 +14,7 @@ from hloipu.cli.check_job import Job, refuse_unjudged
 from hloipu.cli.commands.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
 from hloipu.cli.options import Asked, GroupedCommand, config_text, native_kernels_of, option_group
-from hloipu.cli.progress import Working
-from hloipu.cli.saying import say
+from hloipu.cli.saying import Working, say
 from hloipu.cli.session_options import SessionOptions, feeding_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.encoded import plain_step, with_plain_loops

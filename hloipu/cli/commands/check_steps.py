@@ -22,8 +22,7 @@ from hloipu.cli.commands.run import Inputs, session_arrays
 from hloipu.cli.commands.run_session import check_queue_names, source_of_file
 from hloipu.cli.compiling import settled_for, stop_unless_fits
 from hloipu.cli.options import Asked
-from hloipu.cli.progress import Working
-from hloipu.cli.saying import say
+from hloipu.cli.saying import Working, say
 from hloipu.cli.session_options import SessionOptions
 from hloipu.cli.values import ValueLimits
 from hloipu.encoded import plain_step

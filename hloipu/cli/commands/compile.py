@@ -58,7 +58,7 @@ def command(
         tell_pipelines(profile)
         report(profile, replace(reporting, chart=chart))
         if findings and not reporting.as_json:
-            from hloipu.cli.findings_text import findings_text
+            from hloipu.cli.result_text import findings_text
 
             say(findings_text(profile))
         stop_unless_fits(program)

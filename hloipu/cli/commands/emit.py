@@ -10,8 +10,8 @@ import click
 from hloipu.api import compile_settled, module_attributes, planned, settled_options
 from hloipu.cli.compiling import is_executable, loaded
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
-from hloipu.cli.memory_text import memory_text
 from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.result_text import memory_text
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.compile_request import passed

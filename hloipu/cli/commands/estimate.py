@@ -8,7 +8,6 @@ import click
 from hloipu.api import module_attributes
 from hloipu.choosing import choice_record
 from hloipu.choosing import sweep as swept_over
-from hloipu.cli.choice_text import choice_text
 from hloipu.cli.compiling import (
     Reporting,
     chart_option,
@@ -23,6 +22,7 @@ from hloipu.cli.compiling import (
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
 from hloipu.cli.options import Asked, GroupedCommand
+from hloipu.cli.result_text import choice_text
 from hloipu.cli.saying import say
 from hloipu.showing import Phases
 from hloipu_compiler.hlo.syntax.limits import Limits

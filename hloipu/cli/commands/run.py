@@ -34,8 +34,7 @@ from hloipu.cli.compiling import (
 )
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE
 from hloipu.cli.options import Asked, GroupedCommand, native_kernels_of
-from hloipu.cli.progress import turns_told
-from hloipu.cli.saying import say
+from hloipu.cli.saying import say, turns_told
 from hloipu.cli.session_options import SessionOptions, session_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
 from hloipu.initial_arrays import random_arrays, read_arrays

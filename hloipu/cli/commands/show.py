@@ -93,7 +93,7 @@ def sections(summary: Summary, most: int) -> list[str]:
     return [
         headline(summary),
         parameters_section(summary, most),
-        opcodes_section(summary, most),
+        opcodes_section(summary),
         loops_section(summary, most),
         tensors_section(summary),
         sources_section(summary),
@@ -166,7 +166,7 @@ def parameters_section(summary: Summary, most: int) -> str:
     return lines + (f"\n… and {left} smaller ones" if left else "")
 
 
-def opcodes_section(summary: Summary, most: int) -> str:
+def opcodes_section(summary: Summary) -> str:
     """Return ops by kind with how often they run and what they cost."""
     rows = summary.tally.opcodes
     return table(

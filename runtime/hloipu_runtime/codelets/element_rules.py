@@ -57,7 +57,6 @@ def _are_integers(kinds: Types) -> str:
 
 
 def _of_parameter(codelet: Any, operands: Types, results: Types) -> str:
-    """Check that operands and results are of the type that a parameter says."""
     kind = codelet.element_type
     return _made(results, [kind] * len(results)) or _taken(operands, [kind] * len(operands))
 

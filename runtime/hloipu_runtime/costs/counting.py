@@ -98,11 +98,6 @@ class ChargePlan:
         )
 
 
-def charge_plan(costs: Costs) -> ChargePlan:
-    """Return how to charge the runs of a program."""
-    return ChargePlan(costs)
-
-
 def _times(inner: Inner, around: int, decide: Decide) -> list[int]:
     match inner:
         case Loop():

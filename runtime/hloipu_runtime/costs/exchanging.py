@@ -83,7 +83,6 @@ def tile_loads(
 
 
 def _sums_by_tile(loads: Iterable[Load], amounts: int, tiles: int) -> NDArray[np.int64]:
-    """Return the sums of amounts at every tile: a row for each amount."""
     changes = np.zeros((amounts, tiles + 1), np.int64)
     for load in loads:
         changes[:, load.first] += load.amounts
@@ -180,7 +179,6 @@ class _Moved:
 def _moved_by(
     program: Program, transfers: Iterable[Transfer], machine: Machine, forms: Forms
 ) -> _Moved:
-    """Return what transfers move, and which loads that makes."""
     moved = _Moved()
     for transfer in transfers:
         source, target = program.variables[transfer.source], program.variables[transfer.destination]

@@ -18,44 +18,34 @@ from hloipu_runtime.costs.traffic import TransferTraffic, transfer_traffic
 from hloipu_runtime.costs.vertex_bytes import Code, State, vertex_bytes, vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.channels import popped, pushed
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    Pipeline,
-    Step,
-    Transfer,
-    VertexGroup,
-    inner_steps,
-    iterations,
-)
 
 _LEAST_SHARE = 4
 """Exchanges have at least one part in so many of the memory for code. Assumed."""
 
 
-def phases(program: Program) -> Iterator[tuple[ComputeSet | Exchange, int]]:
+def phases(program: Program) -> Iterator[tuple[s.ComputeSet | s.Exchange, int]]:
     """Yield what a program computes and exchanges, each once, and how often it runs.
 
     Each branch counts as taken.
     """
     callers: dict[str, list[tuple[str, int]]] = {}
-    inside: dict[str, list[tuple[ComputeSet | Exchange, int]]] = {}
+    inside: dict[str, list[tuple[s.ComputeSet | s.Exchange, int]]] = {}
     for name, block in (*program.functions.items(), (_BODY, program.body)):
         here = inside[name] = []
-        waiting: list[tuple[Step, int]] = [(block, 1)]
+        waiting: list[tuple[s.Step, int]] = [(block, 1)]
         while waiting:
             match waiting.pop():
-                case (ComputeSet() | Exchange() as phase, times):
+                case (s.ComputeSet() | s.Exchange() as phase, times):
                     here.append((phase, times))
-                case (Call() as call, times):
+                case (s.Call() as call, times):
                     callers.setdefault(call.function, []).append((name, times))
                 case (step, times):
-                    times *= iterations(step)
-                    waiting += ((inner, times) for inner in inner_steps(step))
-                    if isinstance(step, Pipeline):
+                    times *= s.iterations(step)
+                    waiting += ((inner, times) for inner in s.inner_steps(step))
+                    if isinstance(step, s.Pipeline):
                         here.append((pushed(program, step.channels), times))
                         here.append((popped(program, step.channels), times))
     runs = {_BODY: 1}
@@ -110,15 +100,15 @@ class Forms:
         self._program = program
         self._machine = machine
         # By identity, as there are far more of them than kinds; kept, so that it stays theirs.
-        self._choices: dict[int, tuple[Transfer, _Choice | None]] = {}
-        self._vertices: dict[int, tuple[VertexGroup, tuple[Code, State]]] = {}
+        self._choices: dict[int, tuple[s.Transfer, _Choice | None]] = {}
+        self._vertices: dict[int, tuple[s.VertexGroup, tuple[Code, State]]] = {}
         if known is not None and known._program.variables is program.variables:
             self._choices, self._vertices = known._choices, known._vertices
         self.price: int = self._affordable() if code_memory else 0
         """Cycles for each kilobyte of code."""
-        self._smaller: Mapping[Transfer, ExchangeForm] = {}
+        self._smaller: Mapping[s.Transfer, ExchangeForm] = {}
 
-    def of(self, transfer: Transfer) -> Carried | None:
+    def of(self, transfer: s.Transfer) -> Carried | None:
         """Return how a transfer of the program is carried out; None where its box is empty."""
         choice = self._choice(transfer)
         if choice is None:
@@ -126,7 +116,7 @@ class Forms:
         form = self._smaller.get(transfer) if self._smaller else None
         return Carried(choice.traffic, form or exchange_form(choice.forms, self.price))
 
-    def choices(self, transfer: Transfer) -> tuple[ExchangeForm, ...]:
+    def choices(self, transfer: s.Transfer) -> tuple[ExchangeForm, ...]:
         """Return all forms that a transfer may take; none where its box is empty."""
         choice = self._choice(transfer)
         return choice.forms if choice is not None else ()
@@ -142,13 +132,13 @@ class Forms:
         """Whether some have less code than they would have at their price."""
         return bool(self._smaller)
 
-    def with_smaller(self, smaller: Mapping[Transfer, ExchangeForm]) -> "Forms":
+    def with_smaller(self, smaller: Mapping[s.Transfer, ExchangeForm]) -> "Forms":
         """Return the same forms but for some transfers."""
         changed = copy(self)
         changed._smaller = {**self._smaller, **smaller}
         return changed
 
-    def vertex_bytes(self, group: VertexGroup) -> tuple[Code, State]:
+    def vertex_bytes(self, group: s.VertexGroup) -> tuple[Code, State]:
         """Return the code of a group's vertices, and the state of one with the largest parts."""
         kept = self._vertices.get(id(group))
         if kept is None or kept[0] is not group:
@@ -156,13 +146,13 @@ class Forms:
             kept = self._vertices[id(group)] = group, found
         return kept[1]
 
-    def _choice(self, transfer: Transfer) -> _Choice | None:
+    def _choice(self, transfer: s.Transfer) -> _Choice | None:
         kept = self._choices.get(id(transfer))
         if kept is None or kept[0] is not transfer:
             kept = self._choices[id(transfer)] = (transfer, self._found(transfer))
         return kept[1]
 
-    def _found(self, transfer: Transfer) -> _Choice | None:
+    def _found(self, transfer: s.Transfer) -> _Choice | None:
         variables = self._program.variables
         source, destination = variables[transfer.source], variables[transfer.destination]
         bus = self._machine.chip.tiles_per_exchange_bus
@@ -176,7 +166,7 @@ class Forms:
         """Return the lowest price at which exchanges keep to their room in the memory for code."""
         choices: list[tuple[int, int, _Choice]] = []
         variables = self._program.variables
-        steps = (inner for inner, _ in phases(self._program) if isinstance(inner, Exchange))
+        steps = (inner for inner, _ in phases(self._program) if isinstance(inner, s.Exchange))
         for transfer in (t for step in steps for t in step.transfers):
             choice = self._choice(transfer)
             if choice is not None and choice.traffic.fragments:
@@ -204,7 +194,7 @@ class Forms:
         codes: list[dict[Hashable, int]] = [{} for _ in others]
         for step, _ in phases(program):
             at_work = set()
-            if isinstance(step, ComputeSet):
+            if isinstance(step, s.ComputeSet):
                 running: Counter[int] = Counter()
                 for group in step.groups:
                     touched = group.outputs or group.inputs

@@ -25,23 +25,11 @@ from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.loads import Load
 from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.rebuilding import with_blocks
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Definition,
-    Exchange,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    Transfer,
-    VariableId,
-    VertexGroup,
-)
 from hloipu_runtime.program.uses import used, written
 
 _STRETCH = 512
@@ -54,7 +42,7 @@ Parts = tuple[int, ...]
 def levelled(
     program: Program,
     machine: Machine,
-    alone: frozenset[VariableId] = frozenset(),
+    alone: frozenset[s.VariableId] = frozenset(),
     forms: Forms | None = None,
 ) -> Program:
     """Return a program whose steps last no longer, and some less; the same one where none does.
@@ -65,10 +53,10 @@ def levelled(
     owned = owners(program)
     forms = forms or Forms(program, machine)
 
-    def changed(body: Sequence) -> Sequence:
+    def changed(body: s.Sequence) -> s.Sequence:
         steps = tuple(with_blocks(step, changed) for step in body.steps)
         is_same = all(a is b for a, b in zip(steps, body.steps, strict=True))
-        outer = body if is_same else Sequence(steps)
+        outer = body if is_same else s.Sequence(steps)
         inside = owned.get(id(body), frozenset())
         return _Levelling(program, machine, forms, outer, inside, alone).sequence()
 
@@ -84,11 +72,11 @@ class _Item:
     """A vertex group, or what an exchange brings to one variable; else a step that stays."""
 
     step: int
-    reads: frozenset[VariableId]
-    writes: frozenset[VariableId]
-    group: VertexGroup | None = None
-    transfers: tuple[Transfer, ...] = ()
-    definitions: tuple[Definition, ...] = ()
+    reads: frozenset[s.VariableId]
+    writes: frozenset[s.VariableId]
+    group: s.VertexGroup | None = None
+    transfers: tuple[s.Transfer, ...] = ()
+    definitions: tuple[s.Definition, ...] = ()
     loads: list["_Loads"] = field(default_factory=list)
     """One for each IPU."""
     priced: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -137,9 +125,9 @@ class _Levelling:
         program: Program,
         machine: Machine,
         forms: Forms,
-        body: Sequence,
-        owned: frozenset[VariableId],
-        alone: frozenset[VariableId],
+        body: s.Sequence,
+        owned: frozenset[s.VariableId],
+        alone: frozenset[s.VariableId],
     ) -> None:
         self.program, self.machine, self.forms, self.body = program, machine, forms, body
         self.owned = owned
@@ -147,21 +135,23 @@ class _Levelling:
         self.items: list[_Item] = []
         self.steps_of: dict[str, list[int]] = {}
         """By kind of places."""
-        self.readers: dict[VariableId, list[_Item]] = {}
-        self.writers: dict[VariableId, list[_Item]] = {}
+        self.readers: dict[s.VariableId, list[_Item]] = {}
+        self.writers: dict[s.VariableId, list[_Item]] = {}
         self._known_live: tuple[LiveBytes, Numbers] | None = None
         self._read_steps(alone)
 
-    def _read_steps(self, alone: frozenset[VariableId]) -> None:
-        syncs: list[Sync] = []
+    def _read_steps(self, alone: frozenset[s.VariableId]) -> None:
+        syncs: list[s.Sync] = []
         stretch = 0
         for number, step in enumerate(self.body.steps):
-            if isinstance(step, Sync):
+            if isinstance(step, s.Sync):
                 syncs.append(step)
                 continue
             if number - stretch >= _STRETCH:
                 stretch = number
-            is_phase = isinstance(step, Exchange) or (isinstance(step, ComputeSet) and not syncs)
+            is_phase = isinstance(step, s.Exchange) or (
+                isinstance(step, s.ComputeSet) and not syncs
+            )
             if is_phase and alone.isdisjoint(written(step, self.program)):
                 kind = f"{type(step).__name__} {stretch} {[barrier.ipus for barrier in syncs]}"
                 cycles = sum(sync(self.machine, barrier.ipus).cycles for barrier in syncs)
@@ -169,7 +159,7 @@ class _Levelling:
                 self.steps_of.setdefault(kind, []).append(number)
                 self.items += self._items(number, step)
             else:
-                if not isinstance(step, StreamIn | StreamOut | ComputeSet | Exchange):
+                if not isinstance(step, s.StreamIn | s.StreamOut | s.ComputeSet | s.Exchange):
                     stretch = number + 1
                 touched, writes = used(step, self.program), written(step, self.program)
                 self.items.append(_Item(number, touched, writes))
@@ -180,17 +170,17 @@ class _Levelling:
             for variable in item.writes:
                 self.writers.setdefault(variable, []).append(item)
 
-    def _items(self, number: int, step: Step) -> Iterator[_Item]:
-        if isinstance(step, ComputeSet):
+    def _items(self, number: int, step: s.Step) -> Iterator[_Item]:
+        if isinstance(step, s.ComputeSet):
             for group in step.groups:
                 reads = frozenset(operand.variable for operand in group.inputs)
                 writes = frozenset(operand.variable for operand in group.outputs)
                 yield _Item(number, reads, writes, group)
-        elif isinstance(step, Exchange):
-            transfers: dict[VariableId, list[Transfer]] = {}
+        elif isinstance(step, s.Exchange):
+            transfers: dict[s.VariableId, list[s.Transfer]] = {}
             for transfer in step.transfers:
                 transfers.setdefault(transfer.destination, []).append(transfer)
-            definitions: dict[VariableId, list[Definition]] = {v: [] for v in transfers}
+            definitions: dict[s.VariableId, list[s.Definition]] = {v: [] for v in transfers}
             for definition in step.definitions:
                 definitions.setdefault(definition.variable, []).append(definition)
             for variable, defined in definitions.items():
@@ -204,7 +194,7 @@ class _Levelling:
                     tuple(defined),
                 )
 
-    def sequence(self) -> Sequence:
+    def sequence(self) -> s.Sequence:
         """Return the sequence with its items moved; the same one where no cycles are saved."""
         stretches: dict[int, list[_Item]] = {}
         for item in self.items:
@@ -212,7 +202,7 @@ class _Levelling:
             if place is not None and len(self.steps_of[place.kind]) > 1:
                 stretches.setdefault(place.stretch, []).append(item)
         changed = [self._level(items) for items in stretches.values()]
-        return Sequence(tuple(self._written_out())) if any(changed) else self.body
+        return s.Sequence(tuple(self._written_out())) if any(changed) else self.body
 
     def _level(self, items: list[_Item]) -> bool:
         """Move the items of a stretch; return whether that saves cycles."""
@@ -416,7 +406,7 @@ class _Levelling:
         """What is live at each step, and what may be at most."""
         if self._known_live is None:
             touched = [
-                frozenset[VariableId]() if isinstance(step, Sync) else used(step, self.program)
+                frozenset[s.VariableId]() if isinstance(step, s.Sync) else used(step, self.program)
                 for step in self.body.steps
             ]
             tiles = self.machine.chip.tiles_per_ipu
@@ -458,13 +448,13 @@ class _Levelling:
 
     # --- the result
 
-    def _written_out(self) -> Iterator[Step]:
+    def _written_out(self) -> Iterator[s.Step]:
         items: dict[int, list[_Item]] = {}
         for item in self.items:
             items.setdefault(item.step, []).append(item)
-        syncs: list[Sync] = []
+        syncs: list[s.Sync] = []
         for number, step in enumerate(self.body.steps):
-            if isinstance(step, Sync):
+            if isinstance(step, s.Sync):
                 syncs.append(step)
                 continue
             if number in self.places and number not in items:
@@ -476,11 +466,11 @@ class _Levelling:
         yield from syncs
 
     @staticmethod
-    def _step(step: Step, items: Iterable[_Item]) -> Step:
-        if isinstance(step, ComputeSet):
+    def _step(step: s.Step, items: Iterable[_Item]) -> s.Step:
+        if isinstance(step, s.ComputeSet):
             groups = tuple(item.group for item in items if item.group is not None)
-            return step if groups == step.groups else ComputeSet(groups)
-        assert isinstance(step, Exchange)
+            return step if groups == step.groups else s.ComputeSet(groups)
+        assert isinstance(step, s.Exchange)
         transfers = tuple(t for item in items for t in item.transfers)
         definitions = tuple(d for item in items for d in item.definitions)
         return replace(step, transfers=transfers, definitions=definitions)

@@ -18,25 +18,15 @@ from functools import cached_property
 from typing import NamedTuple
 
 from hloipu_runtime.costs.spent import FREE, Spent, sum_of
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import (
-    Exchange,
-    Parallel,
-    Pipeline,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    VariableId,
-)
 
 
 class Transferring(NamedTuple):
     """A transfer with the host, or a barrier before one."""
 
     path: str
-    step: Step
+    step: s.Step
     ipu: int
 
 
@@ -58,25 +48,25 @@ class SetApart:
         self.ipus_per_chassis = ipus_per_chassis
 
     @cached_property
-    def buffers(self) -> frozenset[VariableId]:
+    def buffers(self) -> frozenset[s.VariableId]:
         """The variables on these tiles; few of the programs that are priced are asked for them."""
         return frozenset(n for n, v in enumerate(self.program.variables) if v.role is Role.BUFFER)
 
-    def hosted(self, body: Sequence, path: str) -> list[Hosted]:
+    def hosted(self, body: s.Sequence, path: str) -> list[Hosted]:
         """Return what is transferred for a body, by chassis; loops and pipelines in it left out."""
         transfers: dict[int, list[Transferring]] = {}
         handing: dict[int, set[str]] = {}
         for sequence, where in _sequences(body, path) if self.buffers else ():
-            before: list[tuple[str, Step]] = []
+            before: list[tuple[str, s.Step]] = []
             for number, step in enumerate(sequence.steps):
                 placed = (f"{where}/{number}", step)
-                if isinstance(step, Sync):
+                if isinstance(step, s.Sync):
                     before = [placed]
                     continue
                 for ipu in self._ipus(step):
                     chassis = ipu // self.ipus_per_chassis
                     placed_on_ipu = [Transferring(*each, ipu) for each in (*before, placed)]
-                    if isinstance(step, Exchange):
+                    if isinstance(step, s.Exchange):
                         handing.setdefault(chassis, set()).update(
                             each.path for each in placed_on_ipu
                         )
@@ -88,12 +78,12 @@ class SetApart:
             for chassis in sorted(transfers)
         ]
 
-    def pipelines(self, body: Sequence) -> dict[int, Pipeline]:
+    def pipelines(self, body: s.Sequence) -> dict[int, s.Pipeline]:
         """Return the pipelines of a body whose positions transfer, by their places in it."""
         if not self.buffers:
             return {}
         pipelines = {
-            n: pipeline for n, pipeline in enumerate(body.steps) if isinstance(pipeline, Pipeline)
+            n: pipeline for n, pipeline in enumerate(body.steps) if isinstance(pipeline, s.Pipeline)
         }
         return {
             n: pipeline
@@ -101,12 +91,12 @@ class SetApart:
             if any(self.hosted(stage.body, "") for stage in pipeline.stages)
         }
 
-    def _ipus(self, step: Step) -> list[int]:
+    def _ipus(self, step: s.Step) -> list[int]:
         """Return where what a step itself transfers or hands over lies."""
         match step:
-            case StreamIn() | StreamOut():
+            case s.StreamIn() | s.StreamOut():
                 touched = {step.variable}
-            case Exchange():
+            case s.Exchange():
                 touched = {
                     v
                     for transfer in step.transfers
@@ -130,13 +120,13 @@ def longest(spent: Iterable[tuple[int, Spent]]) -> Spent:
     )
 
 
-def _sequences(body: Sequence, path: str) -> Iterator[tuple[Sequence, str]]:
+def _sequences(body: s.Sequence, path: str) -> Iterator[tuple[s.Sequence, str]]:
     """Yield a body, sequences in it, and those side by side, with their paths."""
     yield body, path
     for number, step in enumerate(body.steps):
         place = f"{path}/{number}"
-        if isinstance(step, Sequence):
+        if isinstance(step, s.Sequence):
             yield from _sequences(step, place)
-        elif isinstance(step, Parallel):
+        elif isinstance(step, s.Parallel):
             for n, branch in enumerate(step.branches):
                 yield from _sequences(branch, f"{place}|{n}")

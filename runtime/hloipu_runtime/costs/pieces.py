@@ -138,7 +138,6 @@ def _receivers_of_run(tiles: Tiles, spans: list[Span], view: list[int], run: int
 
 
 def _rows(lengths: list[int], sizes: list[int]) -> tuple[int, int]:
-    """Return the length of the contiguous rows of a part of a tensor, and their number."""
     row, dimension = 1, len(lengths)
     while dimension:
         dimension -= 1

@@ -11,17 +11,9 @@ from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.spent import Spent
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Exchange,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    VariableId,
-)
 
 if TYPE_CHECKING:
     from hloipu_runtime.costs.collecting import RemotePhase
@@ -89,7 +81,7 @@ class HostPhase:
 _NOTHING = Spent()
 
 
-def computing(program: Program, step: ComputeSet, machine: Machine, path: str) -> StepCost:
+def computing(program: Program, step: s.ComputeSet, machine: Machine, path: str) -> StepCost:
     """Return the cost of a compute set."""
     cost = compute_cost(program, step, machine)
     codelets = dict.fromkeys(group.codelet.name for group in step.groups)
@@ -108,7 +100,7 @@ def computing(program: Program, step: ComputeSet, machine: Machine, path: str) -
 
 
 def exchanging(
-    program: Program, step: Exchange, machine: Machine, forms: Forms, path: str
+    program: Program, step: s.Exchange, machine: Machine, forms: Forms, path: str
 ) -> StepCost:
     """Return the cost of an exchange."""
     cost = exchange_cost(program, step, machine, forms)
@@ -145,11 +137,7 @@ def plain(
 
 
 def deciding(
-    program: Program,
-    variable: VariableId,
-    ipus: frozenset[int],
-    machine: Machine,
-    step: StepCost,
+    program: Program, variable: s.VariableId, ipus: frozenset[int], machine: Machine, step: StepCost
 ) -> StepCost:
     """Return a step with the cost of handing what a variable says to all tiles that follow it."""
     at = program.variables[variable].ipu
@@ -173,9 +161,9 @@ class Transfers:
         self.phase: HostPhase | None = None
         self.remote: RemotePhase | None = None
 
-    def follow(self, step: Step) -> None:
+    def follow(self, step: s.Step) -> None:
         """End what a step that comes next does not go on with."""
-        if not isinstance(step, StreamIn | StreamOut | Sync):
+        if not isinstance(step, s.StreamIn | s.StreamOut | s.Sync):
             self.phase = None
         if not isinstance(step, RemoteCopy):
             self.remote = None
@@ -197,10 +185,10 @@ class Transfers:
         name, tiles = here.origin or here.name, here.mapping.tiles.count
         return plain(path, kind, name, spent, tiles, (here.ipu,), -(-bits // 8))
 
-    def streaming(self, step: StreamIn | StreamOut, path: str) -> StepCost:
+    def streaming(self, step: s.StreamIn | s.StreamOut, path: str) -> StepCost:
         """Return the cost of a transfer to or from the host."""
         program, machine = self.program, self.machine
-        to_device = isinstance(step, StreamIn)
+        to_device = isinstance(step, s.StreamIn)
         if self.phase is None or self.phase.to_device != to_device:
             self.phase = HostPhase(
                 program, machine, to_device=to_device, is_connected=program.is_resident

@@ -32,28 +32,11 @@ from hloipu_runtime.costs.spent import Spent, sum_of
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import host_call
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.channels import fetched, is_offloaded, paged, popped, taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Stage,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    function_path,
-)
 from hloipu_runtime.program.uses import used
 from hloipu_runtime.watching import telling
 
@@ -81,7 +64,7 @@ class _Walk:
         self.blocks: list[BlockCost] = []
         self.functions: dict[str, BlockNumber] = {}
         self.calling: set[str] = set()
-        self.kept: list[Exchange] = []
+        self.kept: list[s.Exchange] = []
         self.here: tuple[int, ...] = ()
         """IPUs of the position of a pipeline that is at hand, or of its branch; none outside."""
         self.set_apart = SetApart(program, machine.links.ipus_per_machine)
@@ -94,7 +77,7 @@ class _Walk:
 
     def block(
         self,
-        body: Sequence,
+        body: s.Sequence,
         path: str,
         closing: Callable[[frozenset[int]], StepCost] | None = None,
     ) -> BlockNumber:
@@ -111,22 +94,21 @@ class _Walk:
         return len(self.blocks) - 1
 
     def function(self, name: str, path: str) -> BlockNumber:
-        """Return the block of a function, which is one wherever it is called from."""
         if name not in self.functions:
             body = self.program.functions.get(name)
             if body is None or name in self.calling:
                 raise ProgramError([Fault("call", path, f"cannot call function {name!r}")])
             self.calling.add(name)
-            self.functions[name] = self.block(body, function_path(name))
+            self.functions[name] = self.block(body, s.function_path(name))
             self.calling.remove(name)
         return self.functions[name]
 
-    def exchanging(self, step: Exchange, path: str) -> StepCost:
+    def exchanging(self, step: s.Exchange, path: str) -> StepCost:
         """Return the cost of an exchange, which is kept: costs of transfers go by identity."""
         self.kept.append(step)
         return exchanging(self.program, step, self.machine, self.forms, path)
 
-    def position(self, step: Pipeline, number: int, path: str) -> BlockNumber:
+    def position(self, step: s.Pipeline, number: int, path: str) -> BlockNumber:
         """Return the block of a position: its body, and what it takes from its channels."""
         stage = step.stages[number]
         taken = [c for c in step.channels if c.consumer == number]
@@ -201,7 +183,7 @@ class _Walk:
         )
         return plain(f"{path}/fill", "fill and drain", name, spent)
 
-    def group(self, stage: Stage, path: str) -> BlockNumber:
+    def group(self, stage: s.Stage, path: str) -> BlockNumber:
         """Return the block of what a position does besides for each group of micro-batches."""
         new_block = _Block(self)
         new_block.sequence(stage.first, path)
@@ -211,7 +193,7 @@ class _Walk:
         self.blocks.append(new_block.cost(path))
         return len(self.blocks) - 1
 
-    def branch(self, body: Sequence, path: str) -> BlockNumber:
+    def branch(self, body: s.Sequence, path: str) -> BlockNumber:
         """Return the block of what runs on IPUs of its own, beside others."""
         here = self.here
         self.here = tuple(sorted({self.program.variables[v].ipu for v in used(body, self.program)}))
@@ -248,43 +230,43 @@ class _Block:
         for number in blocks_inside(inner):
             self.ipus |= self.walk.blocks[number].ipus
 
-    def sequence(self, body: Sequence, path: str) -> None:
+    def sequence(self, body: s.Sequence, path: str) -> None:
         self.some(body, path, range(len(body.steps)))
 
-    def some(self, body: Sequence, path: str, places: Iterable[int]) -> None:
+    def some(self, body: s.Sequence, path: str, places: Iterable[int]) -> None:
         """Add some steps of a sequence, in order."""
         for number in places:
             place, step = f"{path}/{number}", body.steps[number]
-            if isinstance(step, Sequence):
+            if isinstance(step, s.Sequence):
                 self.sequence(step, place)
             elif place not in self.walk.beside:
                 self.timed(step, place)
 
-    def timed(self, step: Step, path: str) -> None:
+    def timed(self, step: s.Step, path: str) -> None:
         """Add a step that may go on with what the one before it does."""
         self.transfers.follow(step)
         self.step(step, path)
 
-    def step(self, step: Step, path: str) -> None:
+    def step(self, step: s.Step, path: str) -> None:
         program, machine = self.walk.program, self.walk.machine
         match step:
-            case ComputeSet():
+            case s.ComputeSet():
                 self.add(computing(program, step, machine, path))
-            case Exchange():
+            case s.Exchange():
                 self.add(exchanging(program, step, machine, self.walk.forms, path))
-            case Sync():
+            case s.Sync():
                 spent = Spent(sync=sync(machine, step.ipus))
                 self.add(plain(path, "sync", "", spent, ipus=self.walk.who_meet(step.ipus)))
-            case StreamIn() | StreamOut():
+            case s.StreamIn() | s.StreamOut():
                 self.add(self.transfers.streaming(step, path))
             case Collective():
                 self.add(collecting(program, step, machine, path))
             case RemoteCopy():
                 self.add(self.transfers.remote_copy(step, path))
-            case Call():
+            case s.Call():
                 self.add(plain(path, "call", step.function, branches(machine, 2)))
                 self.add_inner(Called(self.walk.function(step.function, path)))
-            case Parallel():
+            case s.Parallel():
                 blocks = tuple(
                     self.walk.branch(b, f"{path}|{n}") for n, b in enumerate(step.branches)
                 )
@@ -293,7 +275,7 @@ class _Block:
                 self.control(step, path)
 
     def overlapping(
-        self, step: Repeat, hosted: list[Hosted], path: str, iteration: StepCost
+        self, step: s.Repeat, hosted: list[Hosted], path: str, iteration: StepCost
     ) -> BlockNumber:
         """Return the block of iterations that compute beside transfers; add their cost around it.
 
@@ -325,10 +307,10 @@ class _Block:
         self.add(walk.fill_and_drain(beside, path, step.name))
         return len(walk.blocks) - 1
 
-    def control(self, step: Step, path: str) -> None:
+    def control(self, step: s.Step, path: str) -> None:
         walk = self.walk
         match step:
-            case Repeat():
+            case s.Repeat():
                 iteration = plain(f"{path}/turn", "repeat", step.name, branches(walk.machine, 1))
                 hosted = walk.set_apart.hosted(step.body, f"{path}/repeat")
                 if step.count and (hosted or walk.set_apart.pipelines(step.body)):
@@ -336,9 +318,9 @@ class _Block:
                 else:
                     body = walk.block(step.body, f"{path}/repeat", lambda _: iteration)
                 self.add_inner(Loop(path, step.name, step.count, body))
-            case Pipeline():
+            case s.Pipeline():
                 self.pipeline(step, path)
-            case RepeatWhile():
+            case s.RepeatWhile():
                 body = walk.block(step.body, f"{path}/while")
                 inside = walk.blocks[body].ipus
                 condition = walk.block(
@@ -353,16 +335,16 @@ class _Block:
                     ),
                 )
                 self.add_inner(DataLoop(path, step.name, condition, body))
-            case If() | Switch():
+            case s.If() | s.Switch():
                 blocks = tuple(walk.block(b, f"{path}?{n}") for n, b in enumerate(step.branches))
                 ipus = frozenset().union(*(walk.blocks[b].ipus for b in blocks))
-                kind = "if" if isinstance(step, If) else "switch"
-                what = step.predicate if isinstance(step, If) else step.index
+                kind = "if" if isinstance(step, s.If) else "switch"
+                what = step.predicate if isinstance(step, s.If) else step.index
                 place = plain(path, kind, step.name)._replace(step=step)
                 self.add(deciding(walk.program, what, ipus, walk.machine, place))
                 self.add_inner(Choice(path, step.name, blocks))
 
-    def pipeline(self, step: Pipeline, path: str) -> None:
+    def pipeline(self, step: s.Pipeline, path: str) -> None:
         """Add a pipeline: its bodies with what they take in, and the copies that end its slots."""
         walk = self.walk
         bodies: list[BlockNumber] = []

@@ -107,7 +107,6 @@ def _without_numbers(value: object) -> Hashable:
 
 
 def _is_number(node: Node) -> bool:
-    """Whether a node is a number that a vertex has to load."""
     return (
         node.op == "constant"
         and ELEMENT_TYPES[node.element_type].kind is not Kind.PREDICATE

@@ -9,20 +9,8 @@ from math import prod
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.report_records import MemoryReport
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-    function_path,
-)
 from hloipu_runtime.report.profile import NO_ORIGIN, Profile, StepRow
 
 LEAST_SHARE = 0.02
@@ -110,7 +98,7 @@ class Facts:
                 work.conversions += row.cycles
         return dict(work_by_name)
 
-    def _is_conversion(self, exchange: Exchange) -> bool:
+    def _is_conversion(self, exchange: s.Exchange) -> bool:
         """Whether an exchange only copies values as they are, and each element about once.
 
         What several tiles receive is an operand on its way to all who compute with it.
@@ -127,53 +115,53 @@ class Facts:
         return bool(exchange.definitions)
 
     @cached_property
-    def computing(self) -> tuple[tuple[StepRow, ComputeSet], ...]:
+    def computing(self) -> tuple[tuple[StepRow, s.ComputeSet], ...]:
         """Compute sets with their rows."""
         return tuple(
             (self.rows[path], step)
             for path, step in self._steps
-            if isinstance(step, ComputeSet) and path in self.rows
+            if isinstance(step, s.ComputeSet) and path in self.rows
         )
 
     @cached_property
-    def exchanging(self) -> tuple[tuple[StepRow, Exchange], ...]:
+    def exchanging(self) -> tuple[tuple[StepRow, s.Exchange], ...]:
         """Exchanges with their rows."""
         return tuple(
             (self.rows[path], step)
             for path, step in self._steps
-            if isinstance(step, Exchange) and path in self.rows
+            if isinstance(step, s.Exchange) and path in self.rows
         )
 
     @cached_property
-    def _steps(self) -> tuple[tuple[str, Step], ...]:
+    def _steps(self) -> tuple[tuple[str, s.Step], ...]:
         steps = list(_leaves(self.program.body, "body"))
         for name, body in self.program.functions.items():
-            steps += _leaves(body, function_path(name))
+            steps += _leaves(body, s.function_path(name))
         return tuple(steps)
 
 
-def _leaves(body: Sequence, path: str) -> Iterator[tuple[str, Step]]:
+def _leaves(body: s.Sequence, path: str) -> Iterator[tuple[str, s.Step]]:
     """Yield every step without steps inside, in order, with its path as costs name it."""
-    stack: list[tuple[str, Step]] = [(path, body)]
-    inside: list[tuple[str, Step]]
+    stack: list[tuple[str, s.Step]] = [(path, body)]
+    inside: list[tuple[str, s.Step]]
     while stack:
         path, step = stack.pop()
         match step:
-            case Sequence():
+            case s.Sequence():
                 inside = [(f"{path}/{n}", inner) for n, inner in enumerate(step.steps)]
                 stack += reversed(inside)
-            case Repeat():
+            case s.Repeat():
                 stack.append((f"{path}/repeat", step.body))
-            case Pipeline():
+            case s.Pipeline():
                 for n, stage in enumerate(step.stages):
                     inside = [(f"{path}/repeat/{n}", stage.body)]
                     stack += [*inside, (f"{path}/repeat/{n}/first", stage.first)]
-            case RepeatWhile():
+            case s.RepeatWhile():
                 stack.append((f"{path}/condition", step.condition))
                 stack.append((f"{path}/while", step.body))
-            case If() | Switch():
+            case s.If() | s.Switch():
                 stack += ((f"{path}?{n}", inner) for n, inner in enumerate(step.branches))
-            case Parallel():
+            case s.Parallel():
                 stack += ((f"{path}|{n}", inner) for n, inner in enumerate(step.branches))
             case _:
                 yield path, step

@@ -17,9 +17,6 @@ from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.random_bits import philox_bits
 
-INITIAL_STATE = 0x7012395
-"""Where the state of XLA:CPU's `rng-get-and-update-state` starts in a process."""
-
 SMALLEST_LOGARITHM_ARGUMENT = 1.0e-7
 """Below it the Box-Muller transform does not go."""
 

@@ -122,7 +122,6 @@ def _given(key: str, entry: object, place: str) -> Given:
 
 
 def _is_line(text: object) -> TypeGuard[str]:
-    """Whether this is one line of text that can be shown as it is."""
     return isinstance(text, str) and 0 < len(text.strip()) <= _LONGEST_TEXT and text.isprintable()
 
 

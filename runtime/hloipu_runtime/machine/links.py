@@ -256,7 +256,6 @@ def segment_rate(machine: Machine, segment: Segment) -> int:
 
 
 def _rate_keys(segment: Segment) -> tuple[str, ...]:
-    """Return the keys of the numbers that a segment's rate rests on."""
     if segment.kind.startswith("gateway"):
         return (
             "chip.clock_hz",

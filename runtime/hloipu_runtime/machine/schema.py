@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import get_type_hints
 
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.quantities import Quantity
 from hloipu_runtime.machine.sections import (
     Amp,
     Chip,
@@ -15,6 +14,7 @@ from hloipu_runtime.machine.sections import (
     Links,
     Memory,
     Pointers,
+    Quantity,
     Remote,
     Sync,
     Tile,

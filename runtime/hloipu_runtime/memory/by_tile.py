@@ -161,7 +161,6 @@ def _thinned(points: Numbers, live: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _runs(of_tile: Numbers) -> list[list[int]]:
-    """Return an array as runs of [value, count]."""
     starts = np.flatnonzero(np.diff(of_tile, prepend=-1))
     counts = np.diff(np.append(starts, len(of_tile)))
     return [[int(v), int(n)] for v, n in zip(of_tile[starts], counts, strict=True)]

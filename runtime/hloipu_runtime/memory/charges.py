@@ -11,28 +11,12 @@ from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.vertex_bytes import vertex_call_bytes
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.channels import fetched, popped, pushed, stored, taken_before
 from hloipu_runtime.program.collective import OWN_PART, Collective, RemoteCopy
 from hloipu_runtime.program.live_bytes import Message
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    Transfer,
-    VariableId,
-)
 
 
 @dataclass(eq=False)
@@ -51,7 +35,7 @@ class Charges:
     exchange_code: Counter[Tiles] = field(default_factory=Counter)
     exchanges: list[tuple[str, Tiles, int]] = field(default_factory=list)
     """What the exchange code consists of: instruction, grid and bytes."""
-    messages: list[tuple[Exchange | Collective, Tiles, int, VariableId]] = field(
+    messages: list[tuple[s.Exchange | Collective, Tiles, int, s.VariableId]] = field(
         default_factory=list
     )
     """Bytes of messages at one end of a transfer, while the exchange lasts, and the variable
@@ -79,7 +63,7 @@ class ProgramCharges(NamedTuple):
     """Bytes charged on each IPU, and the variables that are exchange buffers."""
 
     ipus: tuple[Charges, ...]
-    buffers: frozenset[VariableId]
+    buffers: frozenset[s.VariableId]
 
 
 def charges_of(program: Program, machine: Machine, forms: Forms | None = None) -> ProgramCharges:
@@ -104,23 +88,23 @@ class _Walker:
         self.charges = tuple(Charges() for _ in range(program.ipus))
         self.step_number = 0
         """Of the leaf at hand."""
-        self.received: set[VariableId] = set()
-        self.computed: set[VariableId] = set()
+        self.received: set[s.VariableId] = set()
+        self.computed: set[s.VariableId] = set()
 
-    def walk(self, step: Step, ipus: frozenset[int]) -> None:
+    def walk(self, step: s.Step, ipus: frozenset[int]) -> None:
         """Count a step that runs where the tiles of `ipus` take part."""
         match step:
-            case Sequence():
+            case s.Sequence():
                 for inner in step.steps:
                     self.walk(inner, ipus)
                 return
-            case ComputeSet():
+            case s.ComputeSet():
                 self._compute_set(step)
                 return
-            case Exchange():
+            case s.Exchange():
                 self._exchange(step)
                 return
-            case StreamIn() | StreamOut():
+            case s.StreamIn() | s.StreamOut():
                 self._stream(step)
                 return
             case Collective():
@@ -131,12 +115,12 @@ class _Walker:
                     if self.program.variables[variable].role is not Role.REMOTE:
                         self._packets(variable, step.source == variable, "remote copy")
                 return
-            case Sync():
+            case s.Sync():
                 self._everywhere(ipus, self.machine.memory.instruction_bytes)
                 return
-            case Repeat():
+            case s.Repeat():
                 self.walk(step.body, ipus)
-            case Pipeline():
+            case s.Pipeline():
                 for stage in step.stages:
                     for block in stage.blocks:
                         self.walk(block, frozenset(stage.ipus))
@@ -151,13 +135,13 @@ class _Walker:
                 for page in (page for stage in step.stages for page in stage.paged):
                     self._packets(page.here, False, "remote copy")
                     self._packets(page.here, True, "remote copy")
-            case RepeatWhile():
+            case s.RepeatWhile():
                 self.walk(step.condition, ipus)
                 self.walk(step.body, ipus)
-            case If() | Switch():
+            case s.If() | s.Switch():
                 for branch in step.branches:
                     self.walk(branch, ipus)
-            case Parallel():
+            case s.Parallel():
                 for branch in step.branches:
                     self.walk(branch, self._ipus(_used(branch)) or ipus)
                 return
@@ -174,11 +158,11 @@ class _Walker:
         code_bytes = self.machine.memory.step_code_bytes
         self.charges[ipu].control_code[(self.step_number, tiles)] = code_bytes
 
-    def _stream(self, step: StreamIn | StreamOut) -> None:
+    def _stream(self, step: s.StreamIn | s.StreamOut) -> None:
         """Count a stream: assumed, each packet takes as much code as a message between tiles."""
-        self._packets(step.variable, isinstance(step, StreamOut), step.stream)
+        self._packets(step.variable, isinstance(step, s.StreamOut), step.stream)
 
-    def _packets(self, number: VariableId, leaves: bool, name: str) -> None:
+    def _packets(self, number: s.VariableId, leaves: bool, name: str) -> None:
         """Count what a tile needs to send or receive a variable in packets."""
         variable = self.program.variables[number]
         host, tiles = self.machine.host, variable.mapping.tiles
@@ -207,10 +191,10 @@ class _Walker:
         for moved in step.outputs:
             self._packets(moved.variable, False, step.name)
 
-    def _ipus(self, variables: Iterator[VariableId] | tuple[VariableId, ...]) -> frozenset[int]:
+    def _ipus(self, variables: Iterator[s.VariableId] | tuple[s.VariableId, ...]) -> frozenset[int]:
         return frozenset(self.program.variables[v].ipu for v in variables)
 
-    def _compute_set(self, step: ComputeSet) -> None:
+    def _compute_set(self, step: s.ComputeSet) -> None:
         variables = self.program.variables
         self.step_number += 1
         call_bytes = vertex_call_bytes(self.machine)
@@ -231,7 +215,7 @@ class _Walker:
                 charges.assumed_state[group.tiles] += self.machine.memory.vertex_fixed_bytes
             charges.control_code[((self.step_number, number), group.tiles)] = call_bytes
 
-    def _exchange(self, step: Exchange) -> None:
+    def _exchange(self, step: s.Exchange) -> None:
         variables = self.program.variables
         self.step_number += 1
         for transfer in step.transfers:
@@ -249,7 +233,7 @@ class _Walker:
                 self._end(step, source.ipu, sending, carried.form.sending, into)
                 self._end(step, destination.ipu, receiving, carried.form.receiving, into)
 
-    def _end(self, step: Exchange, ipu: int, tiles: Tiles, end: Way, into: VariableId) -> None:
+    def _end(self, step: s.Exchange, ipu: int, tiles: Tiles, end: Way, into: s.VariableId) -> None:
         """Count what one end of a transfer takes, besides control code."""
         charges = self.charges[ipu]
         charges.exchange_code[tiles] += end.code_bytes
@@ -262,7 +246,7 @@ class _Walker:
             charges.vertex_code[(_REARRANGING, tiles)] = REARRANGING_CODE_BYTES
 
 
-def messages_of(program: Program, forms: Forms, transfer: Transfer) -> Iterator[Message]:
+def messages_of(program: Program, forms: Forms, transfer: s.Transfer) -> Iterator[Message]:
     """Yield the messages at both ends of a transfer."""
     source, destination = (program.variables[v] for v in (transfer.source, transfer.destination))
     carried = forms.of(transfer)
@@ -275,46 +259,46 @@ def messages_of(program: Program, forms: Forms, transfer: Transfer) -> Iterator[
         yield Message(destination.ipu, receivers(transfer, destination), receiving.buffer_bytes)
 
 
-def _used(step: Step) -> Iterator[VariableId]:
+def _used(step: s.Step) -> Iterator[s.VariableId]:
     """Yield the variables that the leaves of a step touch; functions called are not looked into."""
     match step:
-        case Sequence():
+        case s.Sequence():
             for inner in step.steps:
                 yield from _used(inner)
-        case ComputeSet():
+        case s.ComputeSet():
             for group in step.groups:
                 yield from (operand.variable for operand in (*group.inputs, *group.outputs))
-        case Exchange():
+        case s.Exchange():
             for transfer in step.transfers:
                 yield from (transfer.source, transfer.destination)
-        case StreamIn() | StreamOut():
+        case s.StreamIn() | s.StreamOut():
             yield step.variable
         case Collective():
             yield from (moved.variable for moved in (*step.inputs, *step.outputs))
         case RemoteCopy():
             yield from (step.source, step.destination)
-        case Repeat():
+        case s.Repeat():
             yield from _used(step.body)
-        case RepeatWhile():
+        case s.RepeatWhile():
             yield from _used(step.condition)
             yield from _used(step.body)
-        case If() | Switch() | Parallel():
+        case s.If() | s.Switch() | s.Parallel():
             for branch in step.branches:
                 yield from _used(branch)
         case _:
             pass
 
 
-def receivers(transfer: Transfer, destination: Variable) -> Tiles:
+def receivers(transfer: s.Transfer, destination: Variable) -> Tiles:
     """Return the tiles that receive."""
     return _within(destination.mapping, transfer.box, once=False)
 
 
-def senders(transfer: Transfer, source: Variable) -> Tiles:
+def senders(transfer: s.Transfer, source: Variable) -> Tiles:
     """Return the tiles that send; of those that hold the same, one."""
     box, shift, view = transfer.box, transfer.shift, transfer.view
     if view == source.shape:
-        box = tuple((low + s, high + s) for (low, high), s in zip(box, shift, strict=True))
+        box = tuple((low + by, high + by) for (low, high), by in zip(box, shift, strict=True))
     else:
         box = _covering(view, box, shift, source.shape)
     return _within(source.mapping, box, once=True)
@@ -351,10 +335,12 @@ def _within(mapping: Mapping, box: Box, *, once: bool) -> Tiles:
 
 def _part(tiles: Tiles, low: list[int], high: list[int]) -> Tiles:
     """Return the part of a grid between coordinates, without axes of one tile."""
-    first = tiles.first + sum(n * s for n, s in zip(low, tiles.strides, strict=True))
+    first = tiles.first + sum(n * stride for n, stride in zip(low, tiles.strides, strict=True))
     remaining_axes = [
         (end - begin, stride)
         for begin, end, stride in zip(low, high, tiles.strides, strict=True)
         if end - begin != 1
     ]
-    return Tiles(tuple(n for n, _ in remaining_axes), tuple(s for _, s in remaining_axes), first)
+    return Tiles(
+        tuple(n for n, _ in remaining_axes), tuple(stride for _, stride in remaining_axes), first
+    )

@@ -72,7 +72,6 @@ class Conflicts:
         return conflicting
 
     def _overlapping(self, rows: list[int]) -> Marks:
-        """Return which ranges overlap one of some that lie apart."""
         live = np.zeros(self._points + 1, np.int64)
         np.add.at(live, self._begin[rows], 1)
         np.add.at(live, self._end[rows], -1)

@@ -10,34 +10,17 @@ from typing import NamedTuple
 
 from hloipu_runtime.errors import LimitError
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.channels import crosses, is_offloaded, taken_before
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    Channel,
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    VariableId,
-)
 
 MOST_LEVELS = 64
 """Deepest nesting of steps; lowering makes one or two levels for each loop of the module."""
 MOST_ACCESSES = 20_000_000
 """Most reads and writes, with functions put in at every call."""
 
-Ids = frozenset[VariableId]
+Ids = frozenset[s.VariableId]
 NO_IDS: Ids = frozenset()
 
 
@@ -50,7 +33,7 @@ class Item(NamedTuple):
 
     length: int
     path: str
-    step: Step
+    step: s.Step
     touched: Ids
     exposed: Ids
     killed: Ids
@@ -76,18 +59,18 @@ class Region:
     exposed: Ids
     killed: Ids
 
-    def items_by_variable(self, live_after: Ids) -> dict[VariableId, list[int]]:
+    def items_by_variable(self, live_after: Ids) -> dict[s.VariableId, list[int]]:
         """Return the numbers of the items that touch each variable, in order.
 
         Left out is what lives within one item with regions of its own, as what waits in a pipeline
         does: it is in no other item, is not read from before, and is not `live_after` the region.
         """
-        once: set[VariableId] = set()
-        again: set[VariableId] = set()
+        once: set[s.VariableId] = set()
+        again: set[s.VariableId] = set()
         for item in self.items:
             again |= once & item.touched
             once |= item.touched
-        numbers_by_variable: dict[VariableId, list[int]] = {}
+        numbers_by_variable: dict[s.VariableId, list[int]] = {}
         for number, item in enumerate(self.items):
             touched = item.touched
             if item.children:
@@ -116,25 +99,24 @@ class _Builder:
         self.program = program
         self.functions: dict[str, Region] = {}
 
-    def region(self, parts: Iterable[tuple[str, Step]], level: int) -> Region:
-        """Return the region of some steps one after the other, each with its path."""
+    def region(self, parts: Iterable[tuple[str, s.Step]], level: int) -> Region:
         _check_levels(level)
         return _joined(item for path, step in parts for item in self.items(path, step, level))
 
-    def sequence(self, sequence: Sequence, level: int) -> Region:
+    def sequence(self, sequence: s.Sequence, level: int) -> Region:
         return self.region(((f"/{n}", step) for n, step in enumerate(sequence.steps)), level)
 
-    def items(self, path: str, step: Step, level: int) -> tuple[Item, ...]:
+    def items(self, path: str, step: s.Step, level: int) -> tuple[Item, ...]:
         match step:
-            case Sequence():
+            case s.Sequence():
                 return (_block(path, step, "", self.sequence(step, level + 1)),)
-            case ComputeSet():
+            case s.ComputeSet():
                 return (Item(1, path, step, step.touches, step.reads, step.writes),)
-            case Exchange():
+            case s.Exchange():
                 return (_exchange(path, step),)
-            case StreamIn():
+            case s.StreamIn():
                 return (_leaf(path, step, NO_IDS, frozenset((step.variable,))),)
-            case StreamOut():
+            case s.StreamOut():
                 return (_leaf(path, step, frozenset((step.variable,)), NO_IDS),)
             case Collective():
                 reads = frozenset(moved.variable for moved in step.inputs)
@@ -143,34 +125,34 @@ class _Builder:
             case RemoteCopy():
                 source, destination = frozenset((step.source,)), frozenset((step.destination,))
                 return (_leaf(path, step, source, destination),)
-            case Sync():
+            case s.Sync():
                 return ()
-            case Call():
+            case s.Call():
                 return (
                     _block(path, step, f"/{step.function}", self.function(step.function, level)),
                 )
-            case Repeat():
+            case s.Repeat():
                 body = self.sequence(step.body, level + 1)
                 return (_loop(path, step, "/repeat", body, surely=step.count > 0),)
-            case Pipeline():
+            case s.Pipeline():
                 return (self.pipeline(path, step, level),)
-            case RepeatWhile():
+            case s.RepeatWhile():
                 return (self.repeat_while(path, step, level),)
-            case If():
+            case s.If():
                 return self.branches(path, step, step.predicate, level)
-            case Switch():
+            case s.Switch():
                 return self.branches(path, step, step.index, level)
-            case Parallel():
+            case s.Parallel():
                 return (self.parallel(path, step, level),)
 
     def function(self, name: str, level: int) -> Region:
         region = self.functions.get(name)
         if region is None:
-            body = self.program.functions.get(name, Sequence())
+            body = self.program.functions.get(name, s.Sequence())
             region = self.functions[name] = self.sequence(body, level + 1)
         return region
 
-    def pipeline(self, path: str, step: Pipeline, level: int) -> Item:
+    def pipeline(self, path: str, step: s.Pipeline, level: int) -> Item:
         """Return the slots of a turn in a loop, in each its positions, later ones first.
 
         So every IPU does them, one after the other, while the pipeline is full; before and after,
@@ -198,7 +180,7 @@ class _Builder:
             forced=loop.forced | waiting,
         )
 
-    def stage(self, step: Pipeline, number: int, level: int) -> Item:
+    def stage(self, step: s.Pipeline, number: int, level: int) -> Item:
         """Return what a position does with a micro-batch, or with each of a group.
 
         It takes from its channels what it does not read in place, large values right before their
@@ -229,8 +211,7 @@ class _Builder:
             turn = _joined(items)
         return _block(f"/{number}", step, "", turn)
 
-    def body(self, step: Pipeline, number: int, level: int) -> Region:
-        """Return the body of a position, with what it takes from channels before its steps."""
+    def body(self, step: s.Pipeline, number: int, level: int) -> Region:
         _check_levels(level)
         channels_by_step = taken_before(self.program, step, number)
         items: list[Item] = []
@@ -240,7 +221,7 @@ class _Builder:
             items += self.items(f"/{place}", inner, level)
         return _joined(items)
 
-    def repeat_while(self, path: str, step: RepeatWhile, level: int) -> Item:
+    def repeat_while(self, path: str, step: s.RepeatWhile, level: int) -> Item:
         """Return condition, the look at the predicate, and a body that may be left out."""
         condition = self.sequence(step.condition, level + 1)
         body = self.sequence(step.body, level + 1)
@@ -252,9 +233,8 @@ class _Builder:
         return _loop(path, step, "", _joined(items), surely=True)
 
     def branches(
-        self, path: str, step: If | Switch, predicate: VariableId, level: int
+        self, path: str, step: s.If | s.Switch, predicate: s.VariableId, level: int
     ) -> tuple[Item, ...]:
-        """Return the look at the predicate, and the branches, of which one runs."""
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         either = Item(
             sum(region.length for region in regions),
@@ -267,7 +247,7 @@ class _Builder:
         )
         return (_leaf(path, step, frozenset((predicate,)), NO_IDS), either)
 
-    def parallel(self, path: str, step: Parallel, level: int) -> Item:
+    def parallel(self, path: str, step: s.Parallel, level: int) -> Item:
         """Return branches one after the other; on IPUs that they share, all is live throughout."""
         regions = [self.sequence(branch, level + 1) for branch in step.branches]
         variables = self.program.variables
@@ -287,9 +267,9 @@ class _Builder:
 def _joined(items: Iterable[Item]) -> Region:
     """Return the region of items one after the other; those without points are left out."""
     placed: list[Item] = []
-    touched: set[VariableId] = set()
-    exposed: set[VariableId] = set()
-    killed: set[VariableId] = set()
+    touched: set[s.VariableId] = set()
+    exposed: set[s.VariableId] = set()
+    killed: set[s.VariableId] = set()
     point = accesses = levels = 0
     for item in items:
         if not item.length:
@@ -334,7 +314,7 @@ def _check_levels(levels: int) -> None:
         )
 
 
-def _slots(step: Pipeline) -> Iterator[tuple[int, ...]]:
+def _slots(step: s.Pipeline) -> Iterator[tuple[int, ...]]:
     """Yield the positions that work in each slot from one micro-batch to the next, later first.
 
     A single micro-batch has no next one: one position works in each slot until it is through.
@@ -345,7 +325,7 @@ def _slots(step: Pipeline) -> Iterator[tuple[int, ...]]:
         yield tuple(reversed(range(slot, count, interval)))
 
 
-def _handed_on(program: Program, step: Pipeline, positions: Collection[int]) -> list[Item]:
+def _handed_on(program: Program, step: s.Pipeline, positions: Collection[int]) -> list[Item]:
     """Return the copies at the end of a slot, as one point; nothing where there are none."""
     channels = [c for c in step.channels if c.producer in positions]
     if not channels:
@@ -356,23 +336,23 @@ def _handed_on(program: Program, step: Pipeline, positions: Collection[int]) -> 
     return [_leaf("/handed-on", step, frozenset(c.source for c in channels), frozenset(filled))]
 
 
-def _channel_copies(step: Pipeline, channels: Collection[Channel]) -> Item:
+def _channel_copies(step: s.Pipeline, channels: Collection[s.Channel]) -> Item:
     """Return the copies from the places of channels to where a position reads, as one point."""
     places = frozenset(v for c in channels for v in c.places)
     return _leaf("/taken", step, places, frozenset(c.destination for c in channels))
 
 
-def _leaf(path: str, step: Step, reads: Ids, writes: Ids) -> Item:
+def _leaf(path: str, step: s.Step, reads: Ids, writes: Ids) -> Item:
     return Item(1, path, step, reads | writes, reads, writes)
 
 
-def _exchange(path: str, step: Exchange) -> Item:
+def _exchange(path: str, step: s.Exchange) -> Item:
     overwritten = frozenset([d.variable for d in step.definitions if d.base is None])
     # What is written in part keeps the rest, which is as if it were read.
     return Item(1, path, step, step.touches, step.reads | (step.writes - overwritten), step.writes)
 
 
-def _block(path: str, step: Step, suffix: str, region: Region) -> Item:
+def _block(path: str, step: s.Step, suffix: str, region: Region) -> Item:
     return Item(
         region.length,
         path,
@@ -385,7 +365,7 @@ def _block(path: str, step: Step, suffix: str, region: Region) -> Item:
 
 
 def _loop(
-    path: str, step: Repeat | Pipeline | RepeatWhile, suffix: str, body: Region, surely: bool
+    path: str, step: s.Repeat | s.Pipeline | s.RepeatWhile, suffix: str, body: Region, surely: bool
 ) -> Item:
     carried = frozenset(item.variable for item in step.carried)
     return Item(

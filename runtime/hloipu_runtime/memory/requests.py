@@ -39,7 +39,6 @@ class Requests:
         self.ranges = [request.ranges for request in requests]
 
     def __len__(self) -> int:
-        """Return how many they are."""
         return len(self.ranges)
 
 

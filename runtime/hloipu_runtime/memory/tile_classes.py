@@ -1,7 +1,6 @@
 """Classes of tiles with the same memory."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +9,6 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]
-Array = np.ndarray[Any, Any]
 Classes = slice | Numbers
 """Numbers of classes."""
 _GRIDS_AT_ONCE = 4096

@@ -198,7 +198,6 @@ def _summed(
 
 
 def _stretches(grid: Tiles, tiles_per_ipu: int, stretches: int) -> tuple[int, int]:
-    """Return the first stretch of its IPU's tiles that a grid touches, and that behind all."""
     first = grid.first * stretches // max(1, tiles_per_ipu)
     last = grid.last * stretches // max(1, tiles_per_ipu)
     return first, min(last + 1, stretches)

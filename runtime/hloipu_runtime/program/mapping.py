@@ -126,12 +126,6 @@ def extent_of(tiles: Tiles, span: Span) -> int:
     return 1 if span.axis < 0 else tiles.extents[span.axis]
 
 
-def parts_of(tiles: Tiles, span: Span, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return where each coordinate's part begins and ends, cut off at the dimension's ends."""
-    starts = np.arange(extent_of(tiles, span), dtype=np.int64) * span.step + span.offset
-    return np.clip(starts, 0, size), np.clip(starts + span.size, 0, size)
-
-
 def contains(outer: Span, inner: Span, extent: int, size: int) -> bool:
     """Whether on every tile the part `inner` lies within the part `outer`.
 

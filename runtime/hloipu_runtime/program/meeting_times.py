@@ -51,7 +51,6 @@ def _after(time: int) -> int:
 
 
 def _earliest(steps: Sequence[Timed]) -> tuple[list[int], list[int]]:
-    """Return the earliest times of all steps, and for each the time of the barrier behind it."""
     times: list[int] = []
     last: dict[int, int] = {}
     base = latest = 0

@@ -14,23 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.live_bytes import LiveBytes, Message, live_bytes_of
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.rebuilding import with_blocks
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    Transfer,
-    VariableId,
-    blocks_of,
-)
 from hloipu_runtime.program.uses import touched_by, used, written, written_by
 
 _REACH = 256
@@ -43,9 +31,9 @@ _TRIES = 8
 def merged(
     program: Program,
     tiles_per_ipu: int,
-    alone: frozenset[VariableId] = frozenset(),
+    alone: frozenset[s.VariableId] = frozenset(),
     spared: Mapping[int, int] = MappingProxyType({}),
-    messages: Callable[[Transfer], Iterable[Message]] | None = None,
+    messages: Callable[[s.Transfer], Iterable[Message]] | None = None,
 ) -> Program:
     """Return the program with as few steps as can be; the same one where none can go.
 
@@ -67,23 +55,22 @@ def merged(
 class _Unit:
     """A step with the syncs before it, and what joined it."""
 
-    steps: list[Step]
-    syncs: tuple[Sync, ...]
+    steps: list[s.Step]
+    syncs: tuple[s.Sync, ...]
     kind: str
     """`compute`, `exchange` with its syncs, `in`, `out`, `inner`, or `alone`."""
-    touched: frozenset[VariableId] = frozenset()
-    writes: frozenset[VariableId] = frozenset()
+    touched: frozenset[s.VariableId] = frozenset()
+    writes: frozenset[s.VariableId] = frozenset()
 
-    def step(self) -> Step:
-        """Return all that is in the unit as one step."""
+    def step(self) -> s.Step:
         if len(self.steps) == 1:
             return self.steps[0]
-        if isinstance(self.steps[0], ComputeSet):
-            return ComputeSet(
-                tuple(g for x in self.steps if isinstance(x, ComputeSet) for g in x.groups)
+        if isinstance(self.steps[0], s.ComputeSet):
+            return s.ComputeSet(
+                tuple(g for x in self.steps if isinstance(x, s.ComputeSet) for g in x.groups)
             )
-        exchanges = [x for x in self.steps if isinstance(x, Exchange)]
-        return Exchange(
+        exchanges = [x for x in self.steps if isinstance(x, s.Exchange)]
+        return s.Exchange(
             tuple(t for x in exchanges for t in x.transfers),
             tuple(d for x in exchanges for d in x.definitions),
             exchanges[0].name,
@@ -97,9 +84,9 @@ class _Walk:
         self,
         program: Program,
         tiles_per_ipu: int,
-        alone: frozenset[VariableId],
+        alone: frozenset[s.VariableId],
         spared: Mapping[int, int],
-        messages: Callable[[Transfer], Iterable[Message]] | None,
+        messages: Callable[[s.Transfer], Iterable[Message]] | None,
     ) -> None:
         self.program = program
         self.messages = messages
@@ -107,16 +94,15 @@ class _Walk:
         self.tiles_per_ipu = tiles_per_ipu
         self.alone = alone
         self.owners = owners(program)
-        self.touched: dict[int, tuple[frozenset[VariableId], frozenset[VariableId]]] = {}
+        self.touched: dict[int, tuple[frozenset[s.VariableId], frozenset[s.VariableId]]] = {}
         """By `id` of each sequence that was made: what it uses, and what of that it writes."""
-        self.of_functions: dict[str, tuple[frozenset[VariableId], frozenset[VariableId]]] = {}
+        self.of_functions: dict[str, tuple[frozenset[s.VariableId], frozenset[s.VariableId]]] = {}
         """The same of what is called."""
 
-    def sequence(self, body: Sequence) -> Sequence:
-        """Return a sequence with its steps merged, inner ones first."""
+    def sequence(self, body: s.Sequence) -> s.Sequence:
         units = list(self._units(body))
-        touched = frozenset[VariableId]().union(*[unit.touched for unit in units])
-        writes = frozenset[VariableId]().union(*[unit.writes for unit in units])
+        touched = frozenset[s.VariableId]().union(*[unit.touched for unit in units])
+        writes = frozenset[s.VariableId]().union(*[unit.writes for unit in units])
         merging = _Merging(
             units,
             live_bytes_of(
@@ -135,14 +121,14 @@ class _Walk:
         ):
             result = body
         else:
-            result = Sequence(steps)
+            result = s.Sequence(steps)
         self.touched[id(result)] = touched, writes
         return result
 
-    def _units(self, body: Sequence) -> Iterator[_Unit]:
-        syncs: list[Sync] = []
+    def _units(self, body: s.Sequence) -> Iterator[_Unit]:
+        syncs: list[s.Sync] = []
         for step in body.steps:
-            if isinstance(step, Sync):
+            if isinstance(step, s.Sync):
                 syncs.append(step)
                 continue
             yield self._unit(step, tuple(syncs))
@@ -153,19 +139,19 @@ class _Walk:
     def _passing(self, unit: _Unit) -> Iterator[Message]:
         """Yield the messages of a unit."""
         for step in unit.steps:
-            if self.messages is not None and isinstance(step, Exchange):
+            if self.messages is not None and isinstance(step, s.Exchange):
                 for transfer in step.transfers:
                     yield from self.messages(transfer)
 
-    def _unit(self, step: Step, syncs: tuple[Sync, ...]) -> _Unit:
+    def _unit(self, step: s.Step, syncs: tuple[s.Sync, ...]) -> _Unit:
         match step:
-            case ComputeSet():
+            case s.ComputeSet():
                 kind = "inner" if syncs else "compute"
-            case Exchange():
+            case s.Exchange():
                 kind = f"exchange {[sync.ipus for sync in syncs]}"
-            case StreamIn():
+            case s.StreamIn():
                 kind = f"in {[sync.ipus for sync in syncs]}"
-            case StreamOut():
+            case s.StreamOut():
                 kind = f"out {[sync.ipus for sync in syncs]}"
             case _:
                 kind, step = "inner", with_blocks(step, self.sequence)
@@ -174,15 +160,15 @@ class _Walk:
             kind = "alone"
         return _Unit([step], syncs, kind, touched, writes)
 
-    def _touched(self, step: Step) -> tuple[frozenset[VariableId], frozenset[VariableId]]:
+    def _touched(self, step: s.Step) -> tuple[frozenset[s.VariableId], frozenset[s.VariableId]]:
         """Return what a step with its sequences merged uses, and what of that it writes."""
-        if isinstance(step, Call):
+        if isinstance(step, s.Call):
             if step.function not in self.of_functions:
                 used_and_written = used(step, self.program), written(step, self.program)
                 self.of_functions[step.function] = used_and_written
             touched, writes = self.of_functions[step.function]
             return touched | touched_by(step), writes
-        inner = (step,) if isinstance(step, Sequence) else blocks_of(step)
+        inner = (step,) if isinstance(step, s.Sequence) else s.blocks_of(step)
         within = [self.touched[id(block)] for block in inner]
         touched = touched_by(step).union(*[touched for touched, _ in within])
         return touched, written_by(step).union(*[writes for _, writes in within])
@@ -196,8 +182,8 @@ class _Merging:
     live: LiveBytes
     lacks_memory: bool
     merged: list[_Unit] = field(default_factory=list)
-    last_read: dict[VariableId, int] = field(default_factory=dict)
-    last_written: dict[VariableId, int] = field(default_factory=dict)
+    last_read: dict[s.VariableId, int] = field(default_factory=dict)
+    last_written: dict[s.VariableId, int] = field(default_factory=dict)
     places: dict[str, list[int]] = field(default_factory=dict)
     """Kind -> numbers of the units of that kind since the last loop or branch."""
 
@@ -250,7 +236,7 @@ class _Merging:
         return first + 1
 
 
-def _written_out(units: list[_Unit]) -> Iterator[Step]:
+def _written_out(units: list[_Unit]) -> Iterator[s.Step]:
     """Yield steps and their syncs; host streams in a row need one barrier."""
     before = ""
     for unit in units:

@@ -32,7 +32,6 @@ class _Walk:
         self.owner: dict[VariableId, int] = {}
 
     def sequence(self, body: Sequence, parent: int) -> None:
-        """Note what a sequence touches."""
         number = len(self.identities)
         self.identities.append(id(body))
         self.parents.append(parent)

@@ -3,43 +3,33 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from hloipu_runtime.program.steps import (
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    Switch,
-    blocks_of,
-)
+from hloipu_runtime.program import steps as s
 
-Change = Callable[[Sequence], Sequence]
+Change = Callable[[s.Sequence], s.Sequence]
 
 
-def with_blocks(step: Step, change: Change) -> Step:
+def with_blocks(step: s.Step, change: Change) -> s.Step:
     """Return a step with the sequences right within it changed; the same one where none is.
 
     `change` is asked once for each, in order, and for a sequence itself; a call's function is not
     within it.
     """
-    if isinstance(step, Sequence):
+    if isinstance(step, s.Sequence):
         return change(step)
-    before = blocks_of(step)
+    before = s.blocks_of(step)
     after = tuple(map(change, before))
     if all(a is b for a, b in zip(after, before, strict=True)):
         return step
     match step:
-        case Parallel() | Switch():
+        case s.Parallel() | s.Switch():
             return replace(step, branches=after)
-        case If():
+        case s.If():
             return replace(step, then=after[0], otherwise=after[1])
-        case Repeat():
+        case s.Repeat():
             return replace(step, body=after[0])
-        case RepeatWhile():
+        case s.RepeatWhile():
             return replace(step, condition=after[0], body=after[1])
-        case Pipeline():
+        case s.Pipeline():
             changed = iter(after)
             stages = tuple(
                 stage._replace(

@@ -20,28 +20,13 @@ from typing import NamedTuple
 from hloipu_runtime.machine.costs import sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.transfers import remote_transfer
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.live_bytes import live_bytes_of
 from hloipu_runtime.program.meeting_times import Kind, Timed, times_of
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program, Role
 from hloipu_runtime.program.rebuilding import with_blocks
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Definition,
-    Exchange,
-    Parallel,
-    Pipeline,
-    Repeat,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    Transfer,
-    VariableId,
-    inner_steps,
-)
-from hloipu_runtime.program.steps import Sequence as Steps
 from hloipu_runtime.program.uses import steps_within, used, written
 
 _CROSSING = -1
@@ -72,9 +57,9 @@ def side_by_side(program: Program, machine: Machine) -> Program:
 class _Unit(NamedTuple):
     """A step with the syncs before it."""
 
-    steps: tuple[Step, ...]
-    touched: frozenset[VariableId]
-    writes: frozenset[VariableId]
+    steps: tuple[s.Step, ...]
+    touched: frozenset[s.VariableId]
+    writes: frozenset[s.VariableId]
     ipus: tuple[int, ...]
     kind: Kind
 
@@ -87,7 +72,7 @@ class _Walk:
         self.machine = machine
         self.owners = owners(program)
 
-    def sequence(self, body: Steps) -> Steps:
+    def sequence(self, body: s.Sequence) -> s.Sequence:
         """Return a sequence whose steps on different IPUs are branches, inner ones first."""
         steps = tuple(map(self._inside, body.steps))
         units = list(self._units(steps))
@@ -100,14 +85,14 @@ class _Walk:
             a is b for a, b in zip(steps, body.steps, strict=True)
         ):
             return body
-        return Steps(steps)
+        return s.Sequence(steps)
 
     # --- units ------------------------------------------------------------------------------------
 
-    def _units(self, steps: Sequence[Step]) -> Iterator[_Unit]:
-        syncs: list[Step] = []
+    def _units(self, steps: Sequence[s.Step]) -> Iterator[_Unit]:
+        syncs: list[s.Step] = []
         for step in steps:
-            if isinstance(step, Sync):
+            if isinstance(step, s.Sync):
                 syncs.append(step)
                 continue
             for part in parts_by_ipu(self.program, step):
@@ -116,21 +101,21 @@ class _Walk:
         if syncs:
             yield _Unit(tuple(syncs), frozenset(), frozenset(), (), Kind.BARRIER)
 
-    def _unit(self, syncs: tuple[Step, ...], step: Step) -> _Unit:
+    def _unit(self, syncs: tuple[s.Step, ...], step: s.Step) -> _Unit:
         touched, writes = used(step, self.program), written(step, self.program)
         ipus = tuple(sorted({self.program.variables[v].ipu for v in touched}))
         kind = Kind.BARRIER
-        if isinstance(step, Collective) or (isinstance(step, Exchange) and len(ipus) > 1):
+        if isinstance(step, Collective) or (isinstance(step, s.Exchange) and len(ipus) > 1):
             kind = Kind.MEETING
         elif len(ipus) == 1 and not any(map(_is_shared, steps_within(step, self.program))):
             kind = Kind.LOCAL
-            if any(isinstance(sync, Sync) and sync.ipus > 1 for sync in syncs):
-                syncs = tuple(Sync() for _ in syncs)
+            if any(isinstance(sync, s.Sync) and sync.ipus > 1 for sync in syncs):
+                syncs = tuple(s.Sync() for _ in syncs)
         return _Unit((*syncs, step), touched, writes, ipus, kind)
 
-    def _inside(self, step: Step) -> Step:
+    def _inside(self, step: s.Step) -> s.Step:
         """Return a step with the sequences in it made so."""
-        if isinstance(step, Parallel):
+        if isinstance(step, s.Parallel):
             return step
         return with_blocks(step, self.sequence)
 
@@ -139,8 +124,8 @@ class _Walk:
     def _timed(self, units: Sequence[_Unit], *, all_move: bool) -> list[Timed]:
         """Return what the time of each unit depends on; `all_move`: large meetings, too."""
         timed: list[Timed] = []
-        writer: dict[VariableId, int] = {}
-        readers: dict[VariableId, list[int]] = {}
+        writer: dict[s.VariableId, int] = {}
+        readers: dict[s.VariableId, list[int]] = {}
         for number, unit in enumerate(units):
             needs: set[int] = set()
             for variable in unit.touched:
@@ -161,7 +146,7 @@ class _Walk:
         """Whether what a unit touches, or brings from other IPUs, hardly takes memory."""
         variables = self.program.variables
         touched = unit.writes if unit.kind is Kind.MEETING else unit.touched
-        return not any(inner_steps(step) for step in unit.steps) and all(
+        return not any(s.inner_steps(step) for step in unit.steps) and all(
             variables[v].role is not Role.REMOTE
             and variables[v].bytes_per_tile * variables[v].mapping.tiles.count <= SMALL_BYTES
             for v in touched
@@ -177,12 +162,12 @@ class _Walk:
             remote = variables[last.source if write else last.destination]
             remote_bytes = remote.bytes_per_tile * remote.mapping.tiles.count
             return remote_transfer(self.machine, remote_bytes, write=write).cycles
-        iterations = last.count if isinstance(last, Repeat) else 1
+        iterations = last.count if isinstance(last, s.Repeat) else 1
         return iterations * (size + sync(self.machine).cycles)
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def _takes_more(self, body: Steps, units: Sequence[_Unit], times: Sequence[int]) -> bool:
+    def _takes_more(self, body: s.Sequence, units: Sequence[_Unit], times: Sequence[int]) -> bool:
         """Whether any stretch of tiles would hold more than it does in the order as written."""
         owned = self.owners.get(id(body), frozenset())
         order = sorted(range(len(units)), key=lambda n: (times[n], n))
@@ -194,18 +179,18 @@ class _Walk:
         return bool((after.most > before.most).any())
 
 
-def _is_shared(step: Step) -> bool:
+def _is_shared(step: s.Step) -> bool:
     """Whether others than the IPU that a step works on have a part in it."""
     match step:
-        case StreamIn() | StreamOut() | Collective() | Pipeline():
+        case s.StreamIn() | s.StreamOut() | Collective() | s.Pipeline():
             return True
-        case Sync():
+        case s.Sync():
             return step.ipus > 1
         case _:
             return False
 
 
-def _written_out(units: Sequence[_Unit], times: Sequence[int]) -> Iterator[Step]:
+def _written_out(units: Sequence[_Unit], times: Sequence[int]) -> Iterator[s.Step]:
     """Yield what runs at each time, side by side where that is on several IPUs."""
     order = sorted(range(len(units)), key=lambda n: (times[n], n))
     for time, numbers in groupby(order, key=times.__getitem__):
@@ -214,27 +199,27 @@ def _written_out(units: Sequence[_Unit], times: Sequence[int]) -> Iterator[Step]
             for unit in together:
                 yield from unit.steps
             continue
-        branches: dict[int, list[Step]] = {}
+        branches: dict[int, list[s.Step]] = {}
         for unit in together:
             branches.setdefault(unit.ipus[0], []).extend(unit.steps)
         if len(branches) == 1:
             yield from branches.popitem()[1]
         else:
-            yield Parallel(tuple(Steps(tuple(branches[ipu])) for ipu in sorted(branches)))
+            yield s.Parallel(tuple(s.Sequence(tuple(branches[ipu])) for ipu in sorted(branches)))
 
 
-def parts_by_ipu(program: Program, step: Step) -> Sequence[Step]:
+def parts_by_ipu(program: Program, step: s.Step) -> Sequence[s.Step]:
     """Return what of a step is on single IPUs, each by itself, and the rest; else the step."""
     match step:
-        case ComputeSet():
+        case s.ComputeSet():
             return _compute_sets(program, step)
-        case Exchange():
+        case s.Exchange():
             return _exchanges(program, step)
         case _:
             return (step,)
 
 
-def _compute_sets(program: Program, step: ComputeSet) -> Sequence[Step]:
+def _compute_sets(program: Program, step: s.ComputeSet) -> Sequence[s.Step]:
     by_ipu: dict[int, list[int]] = {}
     for number, group in enumerate(step.groups):
         operands = (*group.outputs, *group.inputs)
@@ -242,10 +227,10 @@ def _compute_sets(program: Program, step: ComputeSet) -> Sequence[Step]:
         by_ipu.setdefault(ipu, []).append(number)
     if len(by_ipu) < 2:
         return (step,)
-    return [ComputeSet(tuple(step.groups[n] for n in numbers)) for numbers in by_ipu.values()]
+    return [s.ComputeSet(tuple(step.groups[n] for n in numbers)) for numbers in by_ipu.values()]
 
 
-def _exchanges(program: Program, step: Exchange) -> Sequence[Step]:
+def _exchanges(program: Program, step: s.Exchange) -> Sequence[s.Step]:
     """Return an exchange in parts, if none of them reads what another one fills."""
     ipus = {variable: program.variables[variable].ipu for variable in used(step, program)}
     sources = {transfer.source for transfer in step.transfers}
@@ -259,10 +244,10 @@ def _exchanges(program: Program, step: Exchange) -> Sequence[Step]:
         for transfer in step.transfers
         if ipus[transfer.source] != ipus[transfer.destination]
     }
-    transfers: dict[int, list[Transfer]] = {}
-    definitions: dict[int, list[Definition]] = {}
+    transfers: dict[int, list[s.Transfer]] = {}
+    definitions: dict[int, list[s.Definition]] = {}
 
-    def part(variable: VariableId) -> int:
+    def part(variable: s.VariableId) -> int:
         return _CROSSING if variable in crossing else ipus[variable]
 
     for transfer in step.transfers:
@@ -273,6 +258,6 @@ def _exchanges(program: Program, step: Exchange) -> Sequence[Step]:
     if len(parts) == 1:
         return (step,)
     return [
-        Exchange(tuple(transfers.get(n, ())), tuple(definitions.get(n, ())), step.name)
+        s.Exchange(tuple(transfers.get(n, ())), tuple(definitions.get(n, ())), step.name)
         for n in parts
     ]

@@ -2,20 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    If,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    inner_steps,
-)
 
 
 def elements_per_step(program: Program) -> Mapping[str, int]:
@@ -43,30 +31,31 @@ def takes_alike(program: Program) -> bool:
     return not infeed_streams & frozenset(_inner_streams(program, program.body, 0))
 
 
-def _inner_streams(program: Program, step: Step, loops: int) -> Iterator[str]:
+def _inner_streams(program: Program, step: s.Step, loops: int) -> Iterator[str]:
     """Yield the streams that stand in a branch, or in a loop within the one around the step."""
     match step:
-        case StreamIn():
+        case s.StreamIn():
             if loops > 1:
                 yield step.stream
-        case Call():
+        case s.Call():
             yield from _inner_streams(program, program.functions[step.function], loops)
         case _:
-            deeper = {Repeat: loops + 1, RepeatWhile: 2, If: 2, Switch: 2}.get(type(step), loops)
-            for inner in inner_steps(step):
+            deeper = {s.Repeat: loops + 1, s.RepeatWhile: 2, s.If: 2, s.Switch: 2}.get(
+                type(step), loops
+            )
+            for inner in s.inner_steps(step):
                 yield from _inner_streams(program, inner, deeper)
 
 
-def _streams(step: Step, times: int) -> Iterator[tuple[str, int]]:
-    """Yield every stream of a step with how often its pipelines move an element of it."""
+def _streams(step: s.Step, times: int) -> Iterator[tuple[str, int]]:
     match step:
-        case Sequence():
+        case s.Sequence():
             for inner in step.steps:
                 yield from _streams(inner, times)
-        case Repeat():
+        case s.Repeat():
             yield from _streams(step.body, times)
-        case Pipeline():
+        case s.Pipeline():
             for stage in step.stages:
                 yield from _streams(stage.body, times * step.count)
-        case StreamIn() | StreamOut():
+        case s.StreamIn() | s.StreamOut():
             yield step.stream, times

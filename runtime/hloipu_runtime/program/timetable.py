@@ -146,12 +146,10 @@ class Timetable:
         )
 
     def _group_of(self, micro_batch: int) -> tuple[int, int]:
-        """Return the first micro-batch of a group, and how many of it come before this one."""
         place = micro_batch % self.group
         return micro_batch - place, place
 
     def _at_work(self, slot: int) -> tuple[int, int] | None:
-        """Return the one position that works in a slot, and its micro-batch."""
         if not 0 <= slot < self.slots:
             return None
         group, slot_in_group = divmod(slot, self.group * self.positions)

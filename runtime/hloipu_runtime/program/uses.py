@@ -2,43 +2,26 @@
 
 from collections.abc import Iterable, Iterator
 
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    VariableId,
-    inner_steps,
-)
 
 
-def written(step: Step, program: Program) -> frozenset[VariableId]:
+def written(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step may write."""
-    if isinstance(step, ComputeSet | Exchange):
+    if isinstance(step, s.ComputeSet | s.Exchange):
         return step.writes
-    return frozenset[VariableId]().union(*map(_writes, _within(step, program, set())))
+    return frozenset[s.VariableId]().union(*map(_writes, _within(step, program, set())))
 
 
-def used(step: Step, program: Program) -> frozenset[VariableId]:
+def used(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step reads or writes."""
-    if isinstance(step, ComputeSet | Exchange):
+    if isinstance(step, s.ComputeSet | s.Exchange):
         return step.touches
-    return frozenset[VariableId]().union(*map(touched_by, _within(step, program, set())))
+    return frozenset[s.VariableId]().union(*map(touched_by, _within(step, program, set())))
 
 
-def read_first(step: Step, program: Program) -> frozenset[VariableId]:
+def read_first(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step may read before it writes them."""
     return frozenset(_First(program).of(step)[0])
 
@@ -48,107 +31,107 @@ class _First:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self.functions: dict[str, tuple[set[VariableId], set[VariableId]]] = {}
+        self.functions: dict[str, tuple[set[s.VariableId], set[s.VariableId]]] = {}
 
-    def of(self, step: Step) -> tuple[set[VariableId], set[VariableId]]:
+    def of(self, step: s.Step) -> tuple[set[s.VariableId], set[s.VariableId]]:
         """Return the variables that a step reads first, and those that it always writes."""
-        if isinstance(step, Call) and step.function in self.program.functions:
+        if isinstance(step, s.Call) and step.function in self.program.functions:
             if step.function not in self.functions:
                 self.functions[step.function] = (set(), set())  # of one that calls itself
                 body = self.program.functions[step.function]
                 self.functions[step.function] = self.of(body)
             return self.functions[step.function]
         reads, writes = set(_reads(step)), set(_writes(step))
-        if isinstance(step, Exchange):
+        if isinstance(step, s.Exchange):
             # What is written in part keeps the rest, which is as if it were read.
             overwritten = {
                 definition.variable for definition in step.definitions if definition.base is None
             }
             reads |= {transfer.destination for transfer in step.transfers} - overwritten
-        if isinstance(step, Call | ComputeSet | Exchange | Sync):
+        if isinstance(step, s.Call | s.ComputeSet | s.Exchange | s.Sync):
             return reads, writes
-        runs = isinstance(step, Sequence | Parallel) or (isinstance(step, Repeat) and step.count)
-        for inner in inner_steps(step):
+        runs = isinstance(step, s.Sequence | s.Parallel) or (
+            isinstance(step, s.Repeat) and step.count
+        )
+        for inner in s.inner_steps(step):
             first, surely = self.of(inner)
             reads |= first - writes
             writes |= surely if runs else set()
         return reads, writes
 
 
-def touched_by(step: Step) -> frozenset[VariableId]:
+def touched_by(step: s.Step) -> frozenset[s.VariableId]:
     """Return the variables that a step itself reads or writes, what is inside it left out."""
-    if isinstance(step, ComputeSet | Exchange):
+    if isinstance(step, s.ComputeSet | s.Exchange):
         return step.touches
     return frozenset((*_writes(step), *_reads(step)))
 
 
-def written_by(step: Step) -> frozenset[VariableId]:
+def written_by(step: s.Step) -> frozenset[s.VariableId]:
     """Return the variables that a step itself writes, what is inside it left out."""
-    if isinstance(step, ComputeSet | Exchange):
+    if isinstance(step, s.ComputeSet | s.Exchange):
         return step.writes
     return frozenset(_writes(step))
 
 
-def steps_within(step: Step, program: Program) -> Iterator[Step]:
+def steps_within(step: s.Step, program: Program) -> Iterator[s.Step]:
     """Yield a step and all inside of it, those of the functions that it calls included."""
     return _within(step, program, set())
 
 
-def _within(step: Step, program: Program, called: set[str]) -> Iterator[Step]:
+def _within(step: s.Step, program: Program, called: set[str]) -> Iterator[s.Step]:
     """Yield a step and all inside of it; functions in `called` were looked into already."""
     pending = [step]
     while pending:
         inner = pending.pop()
         yield inner
-        if isinstance(inner, Call):
+        if isinstance(inner, s.Call):
             if inner.function in program.functions and inner.function not in called:
                 called.add(inner.function)
                 pending.append(program.functions[inner.function])
-        elif not isinstance(inner, ComputeSet | Exchange | Sync):
-            pending += reversed(inner_steps(inner))
+        elif not isinstance(inner, s.ComputeSet | s.Exchange | s.Sync):
+            pending += reversed(s.inner_steps(inner))
 
 
-def _writes(step: Step) -> Iterable[VariableId]:
-    """Return what a step writes itself."""
+def _writes(step: s.Step) -> Iterable[s.VariableId]:
     match step:
-        case ComputeSet() | Exchange():
+        case s.ComputeSet() | s.Exchange():
             return step.writes
-        case StreamIn():
+        case s.StreamIn():
             return (step.variable,)
         case Collective():
             return [moved.variable for moved in step.outputs]
         case RemoteCopy():
             return (step.destination,)
-        case Pipeline():
+        case s.Pipeline():
             filled = [v for c in step.channels for v in (*c.places, c.destination)]
             return [*filled, *[v for stage in step.stages for page in stage.paged for v in page]]
         case _:
             return ()
 
 
-def _reads(step: Step) -> Iterable[VariableId]:
-    """Return what a step reads itself."""
+def _reads(step: s.Step) -> Iterable[s.VariableId]:
     match step:
-        case ComputeSet() | Exchange():
+        case s.ComputeSet() | s.Exchange():
             return step.reads
-        case StreamOut():
+        case s.StreamOut():
             return (step.variable,)
         case Collective():
             return [moved.variable for moved in step.inputs]
         case RemoteCopy():
             return (step.source,)
-        case If():
+        case s.If():
             return (step.predicate, *[item.variable for item in step.merged])
-        case Switch():
+        case s.Switch():
             return (step.index, *[item.variable for item in step.merged])
-        case Repeat():
+        case s.Repeat():
             return [item.variable for item in step.carried]
-        case Pipeline():
+        case s.Pipeline():
             carried = [item.variable for item in step.carried]
             return [*carried, *[channel.source for channel in step.channels]]
-        case RepeatWhile():
+        case s.RepeatWhile():
             return (step.predicate, *[item.variable for item in step.carried])
-        case Call():
+        case s.Call():
             return [item.variable for item in (*step.arguments, *step.results)]
         case _:
             return ()

@@ -146,7 +146,6 @@ def _calls(costs: Costs, counts: BlockCounts) -> dict[str, Any]:
 
 
 def _executed(costs: Costs, counts: BlockCounts) -> list[tuple[StepCost, int, int]]:
-    """Return every step in the order of the walk, its executions, and how many are hidden."""
     rows: list[tuple[StepCost, int, int] | None] = [None] * len(costs.steps)
     for number, block in enumerate(costs.blocks):
         for place in block.steps:

@@ -182,7 +182,6 @@ def _beside(memory: Mapping[str, Any]) -> str:
 
 
 def _device(profile: Profile) -> str:
-    """Return the device's own time."""
     runs = "" if profile.runs == 1 else f" in {profile.runs:,} runs"
     cycles = _cycles(profile.device_cycles, profile.clock_hz)
     if profile.total_cycles is None:
@@ -199,7 +198,6 @@ def _cycles(cycles: int, clock_hz: int) -> str:
 
 
 def _stated(profile: Profile) -> str:
-    """Return what the user states of opaque calls."""
     opaque = profile.options.get("opaque")
     if not opaque:
         return ""

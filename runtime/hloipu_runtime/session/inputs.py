@@ -15,9 +15,9 @@ from hloipu_runtime.program.state_parts import part_of
 from hloipu_runtime.simulate.run.ports import given_arrays
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
-from hloipu_runtime.streams.modes import parse_mode
 from hloipu_runtime.streams.outfeed import OutfeedQueue
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost, of_host
+from hloipu_runtime.streams.settings import parse_mode
 from hloipu_runtime.streams.structure import LEAF, Structure
 
 

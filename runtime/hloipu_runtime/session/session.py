@@ -52,7 +52,7 @@ from hloipu_runtime.simulate.run.ports import taken_arrays
 from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
 from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
-from hloipu_runtime.streams.timing import interval_cycles
+from hloipu_runtime.streams.rate import interval_cycles
 
 
 class Session:

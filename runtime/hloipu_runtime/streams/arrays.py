@@ -24,11 +24,7 @@ class Rows(Source):
     quick = True
 
     def __init__(
-        self,
-        leaves: list[Array],
-        structure: Structure,
-        seed: int | None = None,
-        number: int = 0,
+        self, leaves: list[Array], structure: Structure, seed: int | None = None, number: int = 0
     ) -> None:
         self.leaves = leaves
         self.structure = structure

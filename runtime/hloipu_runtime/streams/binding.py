@@ -13,20 +13,6 @@ _Words = tuple[str, ...]
 _NO_FIT = (0, 0)
 
 
-def bound(paths: Sequence[_Words], names: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the number of the path that is each name's, or None where names do not tell.
-
-    >>> bound([("mask",), ("ids",)], ["batch['ids']", "batch['mask']"])
-    (1, 0)
-    """
-    path_by_name = partly_bound(paths, names)
-    return (
-        tuple(path_by_name[number] for number in range(len(names)))
-        if len(path_by_name) == len(names)
-        else None
-    )
-
-
 def partly_bound(paths: Sequence[_Words], names: Sequence[str]) -> dict[int, int]:
     """Return the number of the path of each name that has one, by the name's number.
 

@@ -18,11 +18,7 @@ class _Fault(NamedTuple):
     kind: type[StreamError] = StreamError
 
     def __call__(
-        self,
-        queue: str,
-        step: int = -1,
-        cause: BaseException | None = None,
-        **values: str | float,
+        self, queue: str, step: int = -1, cause: BaseException | None = None, **values: str | float
     ) -> StreamError:
         """Return the error at an element; `values` are what the texts name beside these."""
         values |= {"queue": queue, "step": step}

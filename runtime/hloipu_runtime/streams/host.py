@@ -348,10 +348,7 @@ def _framed(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue]) ->
 
 
 def _read(
-    queue: InfeedQueue,
-    replica: int,
-    streams: Collection[str] | None,
-    split: Mapping[str, Split],
+    queue: InfeedQueue, replica: int, streams: Collection[str] | None, split: Mapping[str, Split]
 ) -> Iterator[tuple[str, tuple[_Reader, int]]]:
     names = names_of(queue.streams, split)
     wanted = tuple(

@@ -20,11 +20,7 @@ from hloipu_runtime.streams.element import ElementSpec, Leaves
 from hloipu_runtime.streams.filling import Filling, close_rows, fill, forgotten
 from hloipu_runtime.streams.made import source_of
 from hloipu_runtime.streams.per_host import EVERY_HOST
-from hloipu_runtime.streams.settings import (
-    MAX_LEAD,
-    positive_seconds,
-    streams_of,
-)
+from hloipu_runtime.streams.settings import MAX_LEAD, positive_seconds, streams_of
 from hloipu_runtime.streams.source import Element, Source, positive
 from hloipu_runtime.streams.worker import GRACE_SECONDS, TICK_SECONDS, Worker, is_inside
 
@@ -276,7 +272,6 @@ class InfeedQueue:
             self._fail(fault, fault.__cause__)
 
     def _wait(self) -> None:
-        """Wait until the thread has made something."""
         state, worker = self._state, self._worker
         if worker is None:
             raise faults.closed(self.name, self._handed)

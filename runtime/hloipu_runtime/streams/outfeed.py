@@ -16,13 +16,8 @@ from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.draining import Draining, Kept, forgotten, serve
 from hloipu_runtime.streams.element import ElementSpec, Intake, Leaves
-from hloipu_runtime.streams.modes import Mode, parse_mode
 from hloipu_runtime.streams.per_host import EVERY_HOST
-from hloipu_runtime.streams.settings import (
-    MAX_LEAD,
-    positive_seconds,
-    streams_of,
-)
+from hloipu_runtime.streams.settings import MAX_LEAD, Mode, parse_mode, positive_seconds, streams_of
 from hloipu_runtime.streams.source import positive
 from hloipu_runtime.streams.structure import flatten, rebuild
 from hloipu_runtime.streams.worker import GRACE_SECONDS, Worker

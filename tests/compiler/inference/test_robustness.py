@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from hloipu_compiler.hlo.attributes.shape_text import parse_shape
-from hloipu_compiler.inference.faults import CODES, ShapeFault
+from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
 from hloipu_compiler.inference.site import RULES, Participants
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS, AttributeKind
@@ -118,7 +118,7 @@ def test_only_shape_faults(opcode: str) -> None:
     for _ in range(150):
         count, found = _outcome(opcode, pool)
         if isinstance(found, ShapeFault):
-            assert found.code in CODES
+            assert found.code.startswith("E02")
             assert found.operand is None or 0 <= found.operand < count
             assert found.attribute is None or found.attribute in INSTRUCTION_KINDS
             assert str(found)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from tests.support.popops_call import called, drawn, shape_of
 
 Array = NDArray[Any]

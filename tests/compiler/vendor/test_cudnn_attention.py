@@ -12,7 +12,7 @@ from jax._src.cudnn import fused_attention_stablehlo as cudnn
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from tests.support.popops_call import evaluated, text_of_call
 
 Array = NDArray[Any]

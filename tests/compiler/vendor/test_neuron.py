@@ -9,7 +9,7 @@ import pytest
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from tests.support.popops_call import called, drawn
 
 Array = NDArray[Any]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from tests.support.popops_call import called, drawn
 
 A, B, BIAS, MORE = drawn(2, 4, 5), drawn(2, 5, 3), drawn(3), drawn(4, 3)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from tests.support.arrays import Array
 from tests.support.popops_call import called, drawn
 

@@ -10,9 +10,9 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.plain_text import plain_lines
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from tests.support.command_line import run
+from tests.support.program_reader.parser import parse_program
 from tests.support.tile_texts import DOT, TOO_LARGE
 
 TINY = ("--target", "tiny")

@@ -4,9 +4,9 @@ import pytest
 
 from hloipu_runtime.codelets.element_rules import RULES, element_fault
 from hloipu_runtime.program.proof.verify import faults_of
-from hloipu_runtime.program_io.text.codelet_text import read_codelet
-from hloipu_runtime.program_io.text.parser import parse_program
-from hloipu_runtime.program_io.text.tokens import Cursor
+from tests.support.program_reader.parser import parse_program
+from tests.support.program_reader.tokens import Cursor
+from tests.support.program_reader.values import read_codelet
 from tests.support.program_texts import DOUBLE
 
 _DOT = "dot(lhs_batch=[], rhs_batch=[], lhs_contracting=[1], rhs_contracting=[0], "

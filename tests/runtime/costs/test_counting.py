@@ -17,7 +17,7 @@ from hloipu_runtime.costs.costs import (
     Together,
 )
 from hloipu_runtime.costs.counting import (
-    charge_plan,
+    ChargePlan,
     count_blocks,
     cycles_of_blocks,
     spent_of,
@@ -156,7 +156,7 @@ def test_runs_are_charged_by_what_engines_count(seed: int) -> None:
     for inner in (inner for block in drawn.blocks for inner in block.inner):
         if isinstance(inner, Pipelined):
             runs[f"{inner.path}/repeat"] += 5
-    assert charge_plan(drawn.costs).counts(runs) == count_blocks(drawn.costs, drawn.decide, 2)
+    assert ChargePlan(drawn.costs).counts(runs) == count_blocks(drawn.costs, drawn.decide, 2)
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hloipu_runtime.costs.costs import Costs
-from hloipu_runtime.costs.counting import charge_plan, spent_of
+from hloipu_runtime.costs.counting import ChargePlan, spent_of
 from hloipu_runtime.costs.estimate import Trips, estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
@@ -97,7 +97,7 @@ def test_branches_side_by_side_cost_their_slowest() -> None:
     program = case.make.program(Parallel((fast, slow)), case.toil(1))
     found = estimate(program, UNIT)
     assert found.total_cycles == 10
-    counts = charge_plan(step_charges(program, UNIT)).counts(Walked(program).runs)
+    counts = ChargePlan(step_charges(program, UNIT)).counts(Walked(program).runs)
     assert counts == found.counts
     assert counts.hidden == (1, 0, 0)
 
@@ -179,7 +179,7 @@ def test_a_run_costs_the_sum_of_its_steps(program: Program, turns: int, branch: 
             super().step(step, path)
 
     walked = Turns(program, costs, [])
-    spent = spent_of(costs, charge_plan(costs).counts(walked.runs))
+    spent = spent_of(costs, ChargePlan(costs).counts(walked.runs))
     assert spent.total.cycles == walked.total
     found = estimate(program, UNIT, turns, costs)
     if found.total_cycles is not None:
@@ -188,4 +188,4 @@ def test_a_run_costs_the_sum_of_its_steps(program: Program, turns: int, branch: 
     # Engines that do not count calls and counted loops are charged the same.
     decided = ("/condition", "/while", "?0", "?1")
     data = {path: n for path, n in walked.runs.items() if path.endswith(decided)}
-    assert spent_of(costs, charge_plan(costs).counts(data)) == spent
+    assert spent_of(costs, ChargePlan(costs).counts(data)) == spent

@@ -5,7 +5,7 @@ from math import ceil
 import pytest
 
 from hloipu_runtime.costs.costs import Loop, Pipelined
-from hloipu_runtime.costs.counting import charge_plan, spent_of
+from hloipu_runtime.costs.counting import ChargePlan, spent_of
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
@@ -104,7 +104,7 @@ def test_weights_come_and_totals_come_and_go_once_for_each_group(
     found = estimate(program, MACHINE, costs=costs)
     fetching = ceil(count / group) * stages * each
     assert found.total_cycles == own + count * bodies + fetching
-    counts = charge_plan(costs).counts({"body": 1})
+    counts = ChargePlan(costs).counts({"body": 1})
     assert spent_of(costs, counts).total.cycles == found.total_cycles
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hloipu_runtime.costs.costs import Pipelined
-from hloipu_runtime.costs.counting import charge_plan, spent_of
+from hloipu_runtime.costs.counting import ChargePlan, spent_of
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
@@ -39,7 +39,7 @@ def test_cycles_are_those_of_slots_walked_one_by_one(
     )
     found = estimate(program, MACHINE, costs=costs)
     assert found.total_cycles == expected + around
-    counts = charge_plan(costs).counts({"body": 1})
+    counts = ChargePlan(costs).counts({"body": 1})
     assert spent_of(costs, counts).total.cycles == found.total_cycles
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hloipu.cli.memory_text import memory_text
+from hloipu.cli.result_text import memory_text
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.does_not_fit import DoesNotFit, require_fit

@@ -9,7 +9,7 @@ import pytest
 from hloipu_runtime.program.blocks import Blocks
 from hloipu_runtime.program.proof.blocks import block_faults
 from hloipu_runtime.program.stacks import PARAMETER, RESULT, STREAM, Divided, Partitioning
-from hloipu_runtime.program_io.text.parser import parse_program
+from tests.support.program_reader.parser import parse_program
 from tests.support.program_texts import TEXTS
 
 CASES = {

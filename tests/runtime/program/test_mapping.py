@@ -14,7 +14,6 @@ from hloipu_runtime.program.mapping import (
     covers,
     extent_of,
     intersect,
-    parts_of,
     volume,
     whole,
     whole_box,
@@ -62,16 +61,6 @@ def test_parts_that_overlap_or_begin_elsewhere_are_no_partition() -> None:
     assert not Mapping(tiles, (Span(0, 4, 0, 5),)).is_partition
     assert not Mapping(tiles, (Span(0, 4, -1, 4),)).is_partition
     assert Mapping(tiles, (whole(3),)).is_partition
-
-
-@given(GRIDS, SPANS, st.integers(0, 12))
-def test_parts_begin_and_end_where_their_elements_do(tiles: Tiles, span: Span, size: int) -> None:
-    lows, highs = parts_of(tiles, span, size)
-
-    assert len(lows) == extent_of(tiles, span)
-    for k, (low, high) in enumerate(zip(lows.tolist(), highs.tolist(), strict=True)):
-        coordinate = tuple(k if axis == span.axis else 0 for axis in range(2))
-        assert set(range(low, high)) == elements(span, coordinate, size)
 
 
 @given(GRIDS, SPANS, SPANS, st.integers(0, 12))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hloipu_runtime.costs.counting import charge_plan
+from hloipu_runtime.costs.counting import ChargePlan
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
@@ -68,7 +68,7 @@ def memory(fits: bool) -> dict[str, Any]:
 def run_profile(turns: int = 5) -> Profile:
     whole = program()
     costs = step_charges(whole, TINY)
-    counts = charge_plan(costs).counts(Walked(whole, [turns, 0]).runs)
+    counts = ChargePlan(costs).counts(Walked(whole, [turns, 0]).runs)
     about = About({"add.2": "model.py:7"}, {"target": "tiny"}, memory=memory(True))
     return profile_of_run(costs, counts, about, mode="exact", idle_cycles=17)
 
@@ -114,7 +114,7 @@ def test_counts_are_those_of_the_run() -> None:
 def test_a_run_and_an_estimate_with_its_turns_agree() -> None:
     whole = program()
     costs = step_charges(whole, TINY)
-    counts = charge_plan(costs).counts(Walked(whole, [4, 1]).runs)
+    counts = ChargePlan(costs).counts(Walked(whole, [4, 1]).runs)
     ran = profile_of_run(costs, counts)
     told = profile_of_estimate(costs, estimate(whole, TINY, 4, costs))
     assert told.lower_bound_cycles == ran.lower_bound_cycles

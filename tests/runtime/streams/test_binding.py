@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.errors import StreamError
-from hloipu_runtime.streams.binding import bound, keys_of
+from hloipu_runtime.streams.binding import keys_of, partly_bound
 from hloipu_runtime.streams.element import ElementSpec, Intake, LeafSpec
 
 
@@ -30,6 +30,17 @@ def test_paths_are_ends_of_names(
     paths: list[tuple[str, ...]], names: list[str], order: tuple[int, ...] | None
 ) -> None:
     assert bound(paths, names) == order
+
+
+def bound(paths: list[tuple[str, ...]], names: list[str]) -> tuple[int, ...] | None:
+    """The number of the path that is each name's; None where names do not tell."""
+    path_by_name = partly_bound(paths, names)
+    everything = range(len(names))
+    return (
+        tuple(map(path_by_name.__getitem__, everything))
+        if len(path_by_name) == len(names)
+        else None
+    )
 
 
 def intake(names: tuple[str, ...], *leaves: LeafSpec) -> Intake:

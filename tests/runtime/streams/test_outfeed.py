@@ -9,8 +9,8 @@ import pytest
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec, spec_of
 from hloipu_runtime.streams.host import StreamHost
-from hloipu_runtime.streams.modes import Mode, parse_mode
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue
+from hloipu_runtime.streams.settings import Mode, parse_mode
 
 SCALAR = ElementSpec((LeafSpec("s32", ()),))
 

@@ -9,7 +9,7 @@ import pytest
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
-from hloipu_runtime.streams.rate import EpochRate, measure
+from hloipu_runtime.streams.rate import EpochRate, interval_cycles, measure
 
 SPEC = ElementSpec((LeafSpec("f32", (4, 2)), LeafSpec("s8", (3,))))
 
@@ -60,3 +60,15 @@ def test_counts_below_one_are_refused(epochs: int, elements: int) -> None:
     with pytest.raises(StreamError) as caught:
         measure(cast(InfeedQueue, Queue()), epochs, elements, copy=False)
     assert caught.value.code == "E2031"
+
+
+def test_a_stated_rate() -> None:
+    # 1.33 GHz, 10^5 elements a second: 13,300 cycles each.
+    assert interval_cycles(1_330_000_000, 1e5) == 13_300
+    assert interval_cycles(10**9, None) == 0
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
+def test_a_rate_that_is_none(rate: float) -> None:
+    with pytest.raises(StreamError):
+        interval_cycles(10**9, rate)

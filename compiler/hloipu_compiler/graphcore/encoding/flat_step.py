@@ -126,7 +126,6 @@ class Ending:
         return self.parameters
 
     def _parameter_positions(self, counts: Sequence[object]) -> list[int]:
-        """Return the parameters' positions in the order of their numbers."""
         positions = list(range(self.parameters))
         positions += [at for feed in self.writer.feeds for at in feed.positions]
         return positions + [count.parameter for count in counts]  # type: ignore[attr-defined]

@@ -213,7 +213,6 @@ class FlatWriter(SummingWriter):
         return value
 
     def _divisions(self, infeed: Instruction) -> Iterator[Attributes]:
-        """Yield what an infeed says of the division of each of its arrays."""
         text = infeed.attributes.text("sharding")
         if not text:
             return repeat(NO_ATTRIBUTES)

@@ -16,12 +16,12 @@ from hloipu_compiler.graphcore.encoding.core.traces import Trace
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Token, Value
 from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
 from hloipu_compiler.graphcore.encoding.loops.facts import fed_body, window_in
-from hloipu_compiler.graphcore.encoding.loops.loop_counts import (
+from hloipu_compiler.graphcore.encoding.loops.loop_forms import (
+    loop_form,
     repeat_count,
     updates_of,
     while_count,
 )
-from hloipu_compiler.graphcore.encoding.loops.loop_forms import loop_form
 from hloipu_compiler.graphcore.encoding.shards import in_stages
 from hloipu_compiler.graphcore.encoding.window_writing import NoStep, WindowWriter
 from hloipu_compiler.hlo.literals.values import literal_array
@@ -75,7 +75,6 @@ class _LoopWriter(WindowWriter):
         return body == self.body or self.loops.accumulates(body)
 
     def _looped(self, op: Op, callee: str, iterations: int) -> Value:
-        """Write one iteration of a loop in which micro-batches are accumulated."""
         form = loop_form(op.instruction, self.module.computation[callee])
         initial = form.values(self, op)
         arrays = [n for n, value in enumerate(initial) if not isinstance(value, Token)]
@@ -182,7 +181,6 @@ class _LoopWriter(WindowWriter):
         return int(getattr(value, "item", int)())
 
     def _counted_on(self, old: int, step: int) -> int:
-        """Write what a counter is after the loop."""
         shape = self.made[old].shape
         if not isinstance(shape, ArrayShape):
             raise TypeError(f"{self.made[old].name} is no number")

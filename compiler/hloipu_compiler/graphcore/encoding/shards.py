@@ -18,7 +18,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_frontend_attributes,
 )
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 
 _SEQUENTIAL = "sequential"
 _KEY = "frontend_attributes"
@@ -79,7 +79,6 @@ def _stages(entry: Computation, devices_by_op: list[tuple[int, ...]]) -> dict[in
 def _staged(
     instruction: Instruction, devices: tuple[int, ...], stages: Mapping[int, int]
 ) -> Attributes:
-    """Return attributes with a stage in place of a device."""
     is_placed = len(devices) == 1 and devices[0] in stages
     return marked(
         instruction.attributes, {"ipu_stage": str(stages[devices[0]])} if is_placed else {}
@@ -87,8 +86,7 @@ def _staged(
 
 
 def _with_entry(module: Module, entry: Computation, stated: Stated) -> Module:
-    computations = tuple(entry if c.name == entry.name else c for c in module.computations)
     frontend_attributes = read_frontend_attributes(module.attributes.text(_KEY))
     words = frontend_attributes_text(frontend_attributes | stated.attributes())
     header = Attributes({**module.attributes, _KEY: words}, module.attributes.called)
-    return replace(module, computations=computations, attributes=header)
+    return replace(with_computation(module, entry), attributes=header)

@@ -28,7 +28,6 @@ class _Groups:
         return (self.samples, self.groups, self.channels, self.places)
 
     def grouped_array(self, x: Value) -> Value:
-        """Return an array in groups."""
         order = [0, self.feature, *(d for d in range(1, x.rank) if d != self.feature)]
         flat = x.wide().transposed(order)
         if not self.strided:
@@ -45,13 +44,11 @@ class _Groups:
         return x.transposed([order.index(d) for d in range(like.rank)]).converted(like.kind)
 
     def of_groups(self, x: Value) -> Value:
-        """Return a number for each sample and group, spread over them."""
         count = self.samples * self.groups
         self.call.need(x.dims == (count,), f"its statistics are to be {count} numbers")
         return x.wide().reshaped((self.samples, self.groups)).broadcast(self.dims, (0, 1))
 
     def of_channels(self, x: Value) -> Value:
-        """Return a number for each channel, spread over them."""
         count = self.groups * self.channels
         self.call.need(x.dims == (count,), f"its scale and offset are to be {count} numbers")
         x = x.wide()
@@ -61,7 +58,6 @@ class _Groups:
         return x.reshaped((self.groups, self.channels)).broadcast(self.dims, (1, 2))
 
     def summed(self, x: Value, like: Value) -> Value:
-        """Return a sum for each channel."""
         total = x.reduced("add", [0, 3])
         total = total.transposed((1, 0)) if self.strided else total
         return total.reshaped(like.dims).converted(like.kind)
@@ -80,7 +76,6 @@ class _Groups:
         return mean, (self.mean(centred * centred) + epsilon).unary("rsqrt")
 
     def listed(self, x: Value, kind: str) -> Value:
-        """Return a spread number of each group as a list."""
         one_of_each_group = x.sliced(2, 0, 1).sliced(3, 0, 1)
         return one_of_each_group.reshaped((self.samples * self.groups,)).converted(kind)
 

@@ -60,7 +60,6 @@ def _multi_update(call: Call) -> Sequence[Value]:
 
 
 def _second(call: Call, kind: str) -> str:
-    """Return the name of a computation that gives the second of two numbers."""
     name = f"second.{kind}"
     call.text.callees[name] = (
         f"{name} {{\n  a = {kind}[] parameter(0)\n  ROOT b = {kind}[] parameter(1)\n}}\n"

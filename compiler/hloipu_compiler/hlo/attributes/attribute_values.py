@@ -10,7 +10,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from hloipu_compiler.hlo.attributes.shape_text import ShapeReader
+from hloipu_compiler.hlo.literals.values import check_literal
 from hloipu_compiler.hlo.syntax import grammar
+from hloipu_compiler.hlo.syntax.lexer import BLANKS
 from hloipu_compiler.hlo.syntax.strings import unquote
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
 from hloipu_compiler.ir.attribute_kinds import AttributeKind as K
@@ -25,6 +27,7 @@ from hloipu_compiler.ir.attributes import (
     Value,
     Window,
 )
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 NAME = r"%?[A-Za-z_][\w.\-]*+"
@@ -236,11 +239,10 @@ def _read_donors(text: str) -> Value | None:
 
 
 def _with_shapes(kind: K, text: str, shapes: ShapeReader) -> Value:
-    """Read the kinds that hold shapes, which share the shapes' memo."""
     if kind is K.SHAPE:
         return shapes.read(text)
     if kind is K.TYPED_LITERAL:
-        from hloipu_compiler.hlo.attributes.typed_literal import check_typed_literal
+        from hloipu_compiler.hlo.attributes.attribute_values import check_typed_literal
 
         check_typed_literal(text, shapes)
         return Raw(text)
@@ -292,3 +294,35 @@ _RULES: dict[K, str] = {
     K.DONORS: "donors",
 }
 """The grammar's start rule for each kind that is more than one terminal."""
+
+
+ARRAY = re.compile(r"[a-z]\w*\s*\[[^\]]*+\]\s*(?>(?:\{\s*[0-9:][^{}]*+\})?)", re.ASCII)
+"""The shape before an array's value; as in XLA, `{` with a number after it is a layout."""
+
+
+def check_typed_literal(text: str, shapes: ShapeReader) -> None:
+    """Check a typed literal; TextFault where the shape is none or the value does not fit it.
+
+    Of a tuple only the brackets are checked, which the grammar has done.
+    """
+    if text.startswith("("):
+        return
+    typed = ARRAY.match(text)
+    if typed is None:
+        raise TextFault("E0121", "a shape and a literal are expected", expected="s32[2]{0} {1, 2}")
+    shape = shapes.read(typed[0].rstrip())
+    layout = shape.layout if isinstance(shape, ArrayShape) else None
+    if layout is not None and sorted(layout.minor_to_major) != list(
+        range(len(layout.minor_to_major))
+    ):
+        # Elsewhere nobody looks at such a layout; here XLA lays values out by it and dies.
+        raise TextFault(
+            "E0121", f"layout {layout} is no order of the dimensions", offset=typed[0].find("{")
+        )
+    blanks = BLANKS.match(text, typed.end())
+    value = blanks.end() if blanks else typed.end()
+    try:
+        check_literal(text[value:], shape)
+    except TextFault as fault:
+        fault.offset += value
+        raise

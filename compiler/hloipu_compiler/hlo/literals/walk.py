@@ -183,7 +183,6 @@ class ArrayWalk:
         return value
 
     def _double(self) -> float | Nan:
-        """Return the number at hand as a double, which is what every float is read as."""
         tokens = self.tokens
         if tokens.kind is Token.FLOAT:
             value = float(tokens.text)

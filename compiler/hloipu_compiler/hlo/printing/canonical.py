@@ -94,7 +94,6 @@ def _with_names(
     names: dict[str, str],
     instruction_names: dict[str, str],
 ) -> Attributes:
-    """Return the attributes with computations and instructions under their new names."""
     values: dict[str, Value] = {}
     for key, value in attributes.items():
         kind = kinds.get(key)

@@ -41,13 +41,6 @@ def dot_module(module: Module, *, most_nodes: int = MOST_NODES) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def dot_computation(computation: Computation, *, most_nodes: int = MOST_NODES) -> str:
-    """Return the DOT text of one computation."""
-    lines = _opening(computation.name)
-    lines += _cluster(computation, 0, most_nodes, is_entry=False)
-    return "\n".join([*lines, "}", ""])
-
-
 def dot_quoted(text: str) -> str:
     """Return text as a DOT string; line ends become DOT's own."""
     printable = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

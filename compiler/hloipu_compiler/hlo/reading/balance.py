@@ -55,7 +55,7 @@ def _typed_literal(limits: Limits, text: str, at: int) -> Piece | None:
     """Find the value of `literal=`: a shape and a literal, or a tuple of these."""
     value = at
     if not text.startswith("(", at):
-        from hloipu_compiler.hlo.attributes.typed_literal import ARRAY
+        from hloipu_compiler.hlo.attributes.attribute_values import ARRAY
 
         typed = ARRAY.match(text, at)
         blanks = BLANKS.match(text, typed.end()) if typed else None

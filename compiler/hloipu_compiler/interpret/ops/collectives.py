@@ -27,8 +27,6 @@ def _meets(site: Site, compute: Compute) -> Action:
 
 
 def _each_operand(apply: Callable[[list[Array], int], list[Array]]) -> Compute:
-    """Apply a one-array collective to each operand of a variadic one."""
-
     def compute(members: list[list[Array]]) -> list[list[Array]]:
         columns = [apply(list(column), i) for i, column in enumerate(zip(*members, strict=True))]
         return [list(row) for row in zip(*columns, strict=True)]
@@ -147,7 +145,6 @@ def _all_reduce_done(site: Site) -> Action:
 
 @lowers("all-gather-done", "collective-permute-done")
 def _second_of_start(site: Site) -> Action:
-    """Return the second element of the start's value."""
     shape = site.operand_shapes[0]
     first = leaf_count(shape.elements[0]) if isinstance(shape, TupleShape) else 0
     count = leaf_count(site.instruction.shape)

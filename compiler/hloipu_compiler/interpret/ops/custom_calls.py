@@ -11,10 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from hloipu_compiler.interpret.ops.library_forms import (
+    how_to_define,
     require_library_form,
     typed_attributes,
 )
-from hloipu_compiler.interpret.ops.skeletons import how_to_define
 from hloipu_compiler.interpret.planning.plan import Action, Array
 from hloipu_compiler.interpret.planning.site import Lowering, Site, array_leaves, leaf_count, lowers
 from hloipu_compiler.ir.annotations import BORDERS, IDENTITY_TARGETS

@@ -187,7 +187,6 @@ class Exchanging(Numbering):
         leaf: TileTensor,
         variable: int,
     ) -> None:
-        """Add the copy of a value to the exchange at a depth."""
         transfer, definition = self.plain_copy(leaf, variable)
         transfers, definitions = steps.setdefault(depth, ([], []))
         transfers.append(transfer)
@@ -207,7 +206,6 @@ class Exchanging(Numbering):
         )
 
     def _loaded_copy(self, leaf: TileTensor, mapping: Mapping) -> int:
-        """Return another variable that a constant is loaded into, as every run would copy it."""
         variable = self.variable(leaf.element_type, leaf.shape, mapping, Role.CONSTANT)
         self.constants[variable] = self.constants[leaf.variable]
         self.scopes[0].copies[(leaf.value, mapping, self.ipu, _ALWAYS)] = variable

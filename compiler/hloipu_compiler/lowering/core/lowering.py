@@ -184,7 +184,6 @@ def code_bytes_of(module: Module, plan: Plan, *, whole: bool = False) -> int:
 def _product_tunings(
     builder: Builder, module: Module, plan: Plan, *, late: bool
 ) -> dict[str, Tuning]:
-    """Return the tunings with which the entry's products will be planned."""
     alive = alive_bytes(module, plan, module.entry, late=late)
     machine, tuning = builder.machine, builder.tuning
     may_fit = _taken_bytes(builder, alive) <= machine.usable_bytes

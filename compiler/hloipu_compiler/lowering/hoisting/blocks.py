@@ -2,16 +2,8 @@
 
 from typing import NamedTuple
 
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    LOOPS,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    blocks_of,
-    iterations,
-)
 
 OUTSIDE = -1
 """Number of the loop around what is in no loop, and of the block around the program's body."""
@@ -27,7 +19,7 @@ class Place(NamedTuple):
 class Block(NamedTuple):
     """One sequence."""
 
-    sequence: Sequence
+    sequence: s.Sequence
     at: Place
     """Of the step that it is part of."""
     loop: int
@@ -41,7 +33,7 @@ class Block(NamedTuple):
 class Loop(NamedTuple):
     """One loop, or a pipeline's loop over micro-batches."""
 
-    step: Repeat | RepeatWhile | Pipeline
+    step: s.Repeat | s.RepeatWhile | s.Pipeline
     at: Place
     around: int
     """The next loop around it."""
@@ -64,17 +56,17 @@ class Blocks:
         self.number_of[id(block.sequence)] = number
         for position, step in enumerate(block.sequence.steps):
             around = block._replace(at=Place(number, position))
-            if isinstance(step, LOOPS):
+            if isinstance(step, s.LOOPS):
                 self.loops.append(Loop(step, around.at, block.loop))
-                times = block.executions * iterations(step)
+                times = block.executions * s.iterations(step)
                 around = around._replace(loop=len(self.loops) - 1, executions=times)
-            if isinstance(step, Pipeline):
+            if isinstance(step, s.Pipeline):
                 for stage in step.stages:
                     for sequence in stage.blocks:
                         self._add(around._replace(sequence=sequence, stage=self._stages))
                     self._stages += 1
                 continue
-            for sequence in (step,) if isinstance(step, Sequence) else blocks_of(step):
+            for sequence in (step,) if isinstance(step, s.Sequence) else s.blocks_of(step):
                 self._add(around._replace(sequence=sequence))
 
     def at(self, loop: int) -> Place:

@@ -16,36 +16,26 @@ from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Program, Role, Variable
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Definition,
-    Exchange,
-    Step,
-    Transfer,
-    ValueId,
-    VariableId,
-    inner_steps,
-)
 from hloipu_runtime.program.uses import touched_by, written, written_by
 
 
 class Exchanged(NamedTuple):
     """One transfer of a whole value, with its logical form."""
 
-    transfer: Transfer
-    definition: Definition
+    transfer: s.Transfer
+    definition: s.Definition
 
 
 @dataclass(frozen=True)
 class Copy:
     """A copy whose readers are in loops, or that is loaded."""
 
-    variable: VariableId
-    value: ValueId
+    variable: s.VariableId
+    value: s.ValueId
     block: int
     """That it is made in; OUTSIDE: it is loaded with the program."""
     exchanges: tuple[Exchanged, ...]
@@ -62,12 +52,12 @@ class _Uses:
     """Reads and writes of each variable, and how each copy is made."""
 
     def __init__(self, program: Program, blocks: Blocks) -> None:
-        self.readers: dict[VariableId, dict[tuple[int, str], Place]] = defaultdict(dict)
+        self.readers: dict[s.VariableId, dict[tuple[int, str], Place]] = defaultdict(dict)
         """The first reading step of each op in each block."""
-        self.writes: dict[VariableId, list[Place]] = defaultdict(list)
-        self.others: set[VariableId] = set()
+        self.writes: dict[s.VariableId, list[Place]] = defaultdict(list)
+        self.others: set[s.VariableId] = set()
         """Variables that other steps than compute sets and exchanges touch."""
-        self.made: dict[VariableId, tuple[Place, Exchanged]] = {}
+        self.made: dict[s.VariableId, tuple[Place, Exchanged]] = {}
         """By plain copies of whole values on one IPU."""
         for each in program.functions.values():
             self.others.update(_touched(each))
@@ -75,16 +65,16 @@ class _Uses:
             for position, step in enumerate(block.sequence.steps):
                 self._step(step, Place(number, position), program)
 
-    def _step(self, step: Step, here: Place, program: Program) -> None:
-        changed = written(step, program) if isinstance(step, Call) else written_by(step)
+    def _step(self, step: s.Step, here: Place, program: Program) -> None:
+        changed = written(step, program) if isinstance(step, s.Call) else written_by(step)
         for variable in changed:
             self.writes[variable].append(here)
         match step:
-            case ComputeSet():
+            case s.ComputeSet():
                 for group in step.groups:
                     for operand in group.inputs:
                         self._read(operand.variable, group.name, here)
-            case Exchange():
+            case s.Exchange():
                 defined = {definition.variable: definition for definition in step.definitions}
                 for transfer in step.transfers:
                     self._read(transfer.source, step.name, here)
@@ -94,10 +84,10 @@ class _Uses:
             case _:
                 self.others |= touched_by(step)
 
-    def _read(self, variable: VariableId, op: str, here: Place) -> None:
+    def _read(self, variable: s.VariableId, op: str, here: Place) -> None:
         self.readers[variable].setdefault((here.block, op), here)
 
-    def readers_of(self, variable: VariableId) -> tuple[Place, ...]:
+    def readers_of(self, variable: s.VariableId) -> tuple[Place, ...]:
         """Return the first step of each op that reads a variable."""
         return tuple(sorted(set(self.readers[variable].values())))
 
@@ -121,7 +111,7 @@ def copies_of(program: Program, machine: Machine, blocks: Blocks) -> list[Copy]:
 
 
 def _before_loops(
-    variable: VariableId, program: Program, machine: Machine, uses: _Uses, blocks: Blocks
+    variable: s.VariableId, program: Program, machine: Machine, uses: _Uses, blocks: Blocks
 ) -> Copy | None:
     """Return a copy that is made before a loop in which it is read; None: it is not like that."""
     place, exchanged = uses.made[variable]
@@ -155,7 +145,7 @@ def _before_loops(
     return Copy(variable, value, place.block, in_order, readers, price.cycles, code_bytes)
 
 
-def _is_only_for(variable: VariableId, source: VariableId, uses: _Uses) -> bool:
+def _is_only_for(variable: s.VariableId, source: s.VariableId, uses: _Uses) -> bool:
     """Whether a value was gathered in a variable to make one copy, right before that."""
     place, _ = uses.made[variable]
     return (
@@ -198,5 +188,5 @@ def _is_plain(exchanged: Exchanged, variables: tuple[Variable, ...]) -> bool:
     )
 
 
-def _touched(step: Step) -> set[VariableId]:
-    return set(touched_by(step)).union(*map(_touched, inner_steps(step)))
+def _touched(step: s.Step) -> set[s.VariableId]:
+    return set(touched_by(step)).union(*map(_touched, s.inner_steps(step)))

@@ -194,7 +194,6 @@ class Hoister:
         return sunk(self.program, self.computing, self.blocks, self.copies, kept)
 
     def _planned(self, hoisting: Hoisting) -> Hoisting:
-        """Return the same with the memory plan."""
         telling("room for copies before loops")
         memory = self.plan(hoisting.program, hoisting.alone)
         return hoisting._replace(program=memory.program, memory=memory)
@@ -239,7 +238,6 @@ class Hoister:
                 number += 1
 
     def _readings(self, copy: Copy) -> int:
-        """Return how often ops read a copy in a run."""
         return sum(self.blocks.blocks[place.block].executions for place in copy.readers)
 
     def _items(self, options: Sequence[_Kept], moments: Sequence[_Moments]) -> Iterator[Item]:

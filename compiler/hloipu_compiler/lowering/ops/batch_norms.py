@@ -63,11 +63,9 @@ class _Formula:
         return number if now == kind else self._add(Node("convert", (number,), kind))
 
     def constant(self, value: float) -> int:
-        """Return a constant."""
         return self._add(number_node(value, self.wide))
 
     def op(self, name: str, *arguments: int) -> int:
-        """Return an op's result."""
         return self._add(Node(name, arguments, self.wide))
 
     def whole(self, *results: int) -> Expression:
@@ -117,7 +115,6 @@ class _Norm:
         variance: TileTensor,
         gradient: TileTensor,
     ) -> list[TileTensor]:
-        """Return the gradients of operand, scale and offset."""
         formula = _Formula([x.element_type, mean.element_type, gradient.element_type], self.wide)
         a, b, c = formula.operands
         centred = formula.op("multiply", formula.op("subtract", a, b), c)
@@ -171,7 +168,6 @@ class _Norm:
     def of_features(
         self, expression: Expression, results: int, operands: Sequence[TileTensor]
     ) -> list[TileTensor]:
-        """Compute on one number for each feature."""
         codelet = Elementwise(expression, ((0,),) * len(operands), 1)
         kinds = [self._type_of(expression, n) for n in expression.results[:results]]
         return self.builder.compute(codelet, operands, [(k, self.features) for k in kinds])
@@ -193,7 +189,6 @@ class _Norm:
         return self.builder.compute(codelet, operands, [(kind, self.shape)])[0]
 
     def _sum(self, x: TileTensor) -> TileTensor:
-        """Return the sums over all dimensions but the features."""
         zero = self.builder.scalar(Scalar(self.wide, zero_text(self.wide)))
         return reduce(self.context, Reduce(self.others, "add", None, (self.wide,)), [x, zero])[0]
 

@@ -133,7 +133,6 @@ def _by_rows(builder: Builder, shape: Sizes) -> Mapping:
 def _put(
     builder: Builder, block: TileTensor, base: TileTensor, row: int, column: int
 ) -> TileTensor:
-    """Put a block into each matrix."""
     corner = (*(0,) * (len(base.shape) - 2), row, column)
     box = tuple((at, at + n) for at, n in zip(corner, block.shape, strict=True))
     shift = tuple(-at for at in corner)
@@ -208,7 +207,6 @@ def _failed_as_a_whole(builder: Builder, factor: TileTensor) -> TileTensor:
 
 
 def _last(builder: Builder, x: TileTensor) -> TileTensor:
-    """Return the last element of each matrix."""
     n = x.shape[-1]
     return seen_as(builder, [_cut(builder, x, (n - 1, n), (n - 1, n))], x.shape[:-2])[0]
 

@@ -77,7 +77,6 @@ def _own_part(context: LoweringContext) -> Sequence[Value]:
 
 @lowers("own-number")
 def _own_number(context: LoweringContext) -> Sequence[Value]:
-    """Write that each participant takes its number of a table."""
     own, position = own_numbers_of(context)
     ((kind, shape),) = context.results
     numbers = own.numbers[position].astype(storage_dtype(kind))

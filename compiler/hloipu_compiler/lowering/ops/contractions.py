@@ -47,13 +47,7 @@ def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor
     placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
     builder.explains(
         lambda: planned_dot(
-            builder.origin,
-            builder.machine,
-            tuning,
-            codelet,
-            (left, right),
-            result,
-            placed.plan,
+            builder.origin, builder.machine, tuning, codelet, (left, right), result, placed.plan
         )
     )
     grid = placed.placement.tiles
@@ -120,7 +114,6 @@ def _added_up(
     operands: tuple[TileTensor, TileTensor],
     result: Tensor,
 ) -> TileTensor:
-    """Compute slices of the depth one after the other, each added to the sums of those before."""
     from hloipu_runtime.codelets.dense.added_dot import AddedDot
 
     builder, n = context.builder, placed.plan.sliced_depth

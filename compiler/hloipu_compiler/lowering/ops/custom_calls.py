@@ -6,10 +6,10 @@ from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_backend_config
 from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.interpret.ops.library_forms import (
+    how_to_define,
     require_library_form,
     typed_attributes,
 )
-from hloipu_compiler.interpret.ops.skeletons import how_to_define
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
@@ -86,6 +86,5 @@ _CUT = {"potrf": _potrf, "trsm": _trsm}
 
 
 def _attributes(context: LoweringContext) -> tuple[tuple[str, int | bool | str], ...]:
-    """Return the attributes of the call that are numbers, flags or letters."""
     attributes = typed_attributes(context.instruction.backend_config)
     return tuple((name, x) for name, x in sorted(attributes.items()) if isinstance(x, int | str))

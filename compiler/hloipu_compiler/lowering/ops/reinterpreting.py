@@ -7,7 +7,7 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Scalar, Value
 from hloipu_compiler.lowering.ops.elementwise import apply
 from hloipu_runtime.codelets.core.expression_form import Node
-from hloipu_runtime.codelets.ops.reshape import BitcastConvert
+from hloipu_runtime.codelets.ops.move import BitcastConvert
 
 
 @lowers("bitcast-convert")

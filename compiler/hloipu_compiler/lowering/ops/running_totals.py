@@ -120,7 +120,6 @@ def _running_cycles(machine: Machine, row: _Row, rows: int, length: int) -> int:
 def _window(
     rank: int, dimension: int, size: int, *, is_reverse: bool
 ) -> tuple[tuple[int, int, int, int, int, int], ...]:
-    """Return the window of running totals along one of some dimensions."""
     low, high = (0, size - 1) if is_reverse else (size - 1, 0)
     one = (1, 1, 0, 0, 1, 1)
     return tuple((size, 1, low, high, 1, 1) if d == dimension else one for d in range(rank))

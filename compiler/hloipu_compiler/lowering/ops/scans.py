@@ -30,7 +30,6 @@ def _scan(context: LoweringContext) -> Sequence[Value]:
 
 
 def _on_elements(context: LoweringContext, body: Computation) -> Expression:
-    """Return a body of elementwise ops on arrays of one shape, as one on their elements."""
     shapes = {
         op.shape.dimensions
         for op in body.instructions

@@ -11,10 +11,7 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.expressions import expression_of
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread
-from hloipu_compiler.lowering.ops.sorting_over_tiles import (
-    choose_parts,
-    sort_over_tiles,
-)
+from hloipu_compiler.lowering.ops.sorting_over_tiles import choose_parts, sort_over_tiles
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.sort import Sort
@@ -96,7 +93,6 @@ def _derived(context: LoweringContext, key: ComparatorKey, operand: TileTensor) 
 
 
 def _of_one_operand(expression: Expression, kept: int) -> Expression:
-    """Return an expression that needs one of its operands alone, as one of that operand alone."""
     count = len(expression.operand_types)
     needed = set(expression.results)
     for number in range(count + len(expression.nodes) - 1, count - 1, -1):

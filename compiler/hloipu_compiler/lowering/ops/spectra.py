@@ -55,7 +55,6 @@ def _along(
     length: int,
     result: tuple[str, tuple[int, ...]],
 ) -> TileTensor:
-    """Transform along one dimension."""
     rows = prod(x.shape) // max(1, x.shape[dimension])
     first = _divisor(length)
     if length < LONG or first == 1 or 2 * rows >= builder.tile_count:
@@ -132,5 +131,4 @@ def _in_two(builder: Builder, x: TileTensor, kind: str, d: int, first: int) -> T
 
 
 def _divisor(length: int) -> int:
-    """Return the largest divisor up to the square root."""
     return next((n for n in range(isqrt(max(1, length)), 0, -1) if length % n == 0), 1)

@@ -165,7 +165,6 @@ def _arrays(entry: Computation) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _ipus(entry: Computation, plan: Plan) -> list[int]:
-    """Return the IPU on which each array of the parameters lies."""
     return [
         plan.held_ipus.get((entry.name, op.name, number), 0)
         for op in (entry.instructions[position] for position in entry.parameters)
@@ -379,7 +378,6 @@ def _streamed_out(
 
 
 def _all_queues(step: _Step) -> tuple[Queue, ...]:
-    """Return the queues of the wrapping and those of infeed and outfeed ops."""
     queues = (*step.queues, *step.builder.queues.values())
     require_unique((*step.parameters, *step.results), queues)
     return queues

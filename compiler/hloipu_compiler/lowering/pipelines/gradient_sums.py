@@ -94,7 +94,6 @@ class _Nodes:
         self.made: list[Node] = []
 
     def add(self, op: str, arguments: tuple[int, ...], element_type: str) -> int:
-        """Add an op; return its number."""
         self.made.append(Node(op, arguments, element_type))
         return self.operands + len(self.made) - 1
 

@@ -236,10 +236,7 @@ class _PipelinedStep:
         return added(self.builder, item, self.builder.tile_tensor(self.builder.brought_here(leaf)))
 
     def _call(
-        self,
-        name: str,
-        operand_of: Callable[[int], Value],
-        dying: frozenset[Value] = frozenset(),
+        self, name: str, operand_of: Callable[[int], Value], dying: frozenset[Value] = frozenset()
     ) -> None:
         """Write what a call outside of the pipeline runs; `dying`: operands that only it reads."""
         if not name:

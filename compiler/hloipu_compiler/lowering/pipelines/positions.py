@@ -204,7 +204,6 @@ class Positions:
         steps[:] = early_parts(steps, additions)
 
     def _standing(self, operands: Sequence[Sequence[Value]]) -> frozenset[int]:
-        """Return the numbers of the operands of a call that stand anyway."""
         standing = frozenset(self.making.standing)
         return frozenset(
             number
@@ -340,7 +339,6 @@ class Positions:
         return accumulated(builder, total, gradient, plan.reduction, plan.micro_batches)
 
     def _result(self, number: int) -> TileTensor:
-        """Return a result of the entry that a position makes."""
         calls = self.making.calls
         return self.builder.tile_tensor(
             self.making.made[calls.element(calls.result_positions[number])]

@@ -153,7 +153,6 @@ class _Reader:
         raise NotRows
 
     def _value(self, frame: _Frame, position: int, labels: tuple[int, ...]) -> int:
-        """Return the number of a value whose dimensions follow these of the space."""
         x = frame.computation.instructions[position]
         if x.opcode == "get-tuple-element":
             return frame.known[x.operands[0]][x.attributes.integer("index")]

@@ -107,7 +107,6 @@ class Steps:
         return moments
 
     def _kept(self, keeps_in_places: bool) -> frozenset[int]:
-        """Return the full values that are kept for later steps."""
         last: dict[int, int] = {}
         for number, step in self.step.items():
             for x in self._arguments(number):
@@ -203,7 +202,6 @@ class Steps:
             self._compute(step, done, at, number)
 
     def _outside(self, step: Step, at: int, number: int) -> bool:
-        """Whether a value comes from outside of a step, which then reads it."""
         what = self.ops[number].what
         if isinstance(what, Scalar):
             return False

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.graph import Computation, Module, with_computation
 from hloipu_compiler.partition.placement.cells import OpKey
 from hloipu_compiler.partition.placement.request import ShardingError, ShardRequest
 from hloipu_compiler.partition.placement.statements import saying
@@ -108,8 +108,7 @@ def with_blocks(flat: Module, blocks: Blocks) -> Module:
         for op in entry.instructions
     )
     new = replace(entry, instructions=instructions)
-    computations = tuple(new if c.name == entry.name else c for c in flat.computations)
-    return replace(flat, computations=computations)
+    return with_computation(flat, new)
 
 
 def _even(loads: Loads, costs: Costing, blocks: int) -> Budget:

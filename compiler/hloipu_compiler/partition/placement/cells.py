@@ -151,7 +151,6 @@ class _Making:
         return len(self.cells) - 1
 
     def _held(self, op: _Op) -> list[int]:
-        """Return a cell for each leaf of what is held."""
         shapes = _leaves(op.instruction.shape)
         arrays = sum(not _is_token(shape) for shape in shapes)
         is_settled = self.settled_leaves[op.key] == arrays
@@ -184,7 +183,6 @@ class _Making:
         return list(known[computation.root])
 
     def _cells(self, op: _Op) -> Sequence[int]:
-        """Return the cells of an op's result."""
         instruction = op.instruction
         if instruction.opcode == "tuple":
             return self._operands(op)
@@ -235,7 +233,6 @@ class _Making:
         return state
 
     def _call(self, op: _Op) -> list[int]:
-        """Return the cells of what a call gives, which its own ops make."""
         (name,) = op.instruction.attributes.called
         arguments = [op.given(number) for number in range(len(op.instruction.operands))]
         cells = self._walk(self.module.computation[name], arguments, op.inside)

@@ -7,7 +7,6 @@ takes the elements out.
 
 from dataclasses import replace
 
-from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.placement.statements import (
@@ -19,7 +18,7 @@ from hloipu_compiler.partition.placement.statements import (
 )
 from hloipu_compiler.passes.framework.attribute_edits import renamed
 from hloipu_compiler.passes.framework.call_forms import INLINED, RUN_BY_OPERANDS
-from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.names import Variants
 
 _RUNNING = INLINED | RUN_BY_OPERANDS
 _Variant = tuple[str, Ipu, tuple[Ipu, ...]]
@@ -35,41 +34,18 @@ def says_anything(module: Module, partitions: int = 1) -> bool:
 
 def handed_down(module: Module, partitions: int = 1) -> Module:
     """Return the module with statements of calls on what they run."""
-    handing = _Handing(module, partitions)
-    entry = handing.named((module.entry.name, None, ()))
-    while handing.waiting:
-        handing.write(handing.waiting.pop())
-    computation_by_name = {c.name: c for c in module.computations} | handing.computations
-    computations = tuple(computation_by_name.values())
-    position = next(n for n, c in enumerate(computations) if c.name == entry)
-    whole = replace(module, computations=computations, entry_position=position)
-    ordered = callees_first(whole, only_reachable=True)
-    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+    return _Handing(module, partitions).from_entry((module.entry.name, None, ()))
 
 
-class _Handing:
+class _Handing(Variants[_Variant]):
     """Computations as they are needed, each once for each IPU that it is run on."""
 
     def __init__(self, module: Module, partitions: int) -> None:
-        self.module = module
+        super().__init__(module)
         self.partitions = partitions
-        self.names = Names(c.name for c in module.computations)
-        self.known: dict[_Variant, str] = {}
-        self.taken: set[str] = set()
-        self.waiting: list[_Variant] = []
-        self.computations: dict[str, Computation] = {}
 
-    def named(self, variant: _Variant) -> str:
-        """Return the name of a computation that says so; the first takes the old name."""
-        if variant not in self.known:
-            name = variant[0]
-            self.known[variant] = name if name not in self.taken else self.names.fresh(name)
-            self.taken.add(name)
-            self.waiting.append(variant)
-        return self.known[variant]
-
-    def write(self, variant: _Variant) -> None:
-        """Write one computation."""
+    def written(self, variant: _Variant) -> Computation:
+        """Return a computation with what its caller states."""
         old, ipu, of_parameter = variant
         computation = self.module.computation[old]
         statements: list[tuple[Ipu, ...]] = []
@@ -90,13 +66,11 @@ class _Handing:
             if op.opcode in _RUNNING and op.attributes.called:
                 op = self._calling(op, stated)
             instructions.append(op)
-        new = replace(computation, name=self.known[variant], instructions=tuple(instructions))
-        self.computations[new.name] = new
+        return replace(computation, instructions=tuple(instructions))
 
     def _taken(
         self, computation: Computation, op: Instruction, statements: list[tuple[Ipu, ...]]
     ) -> tuple[Ipu, ...]:
-        """Return what is stated of the element that is taken out of a tuple."""
         source = computation.instructions[op.operands[0]]
         stated = statements[op.operands[0]]
         if not stated or not isinstance(source.shape, TupleShape) or len(set(stated)) == 1:

@@ -14,10 +14,7 @@ from hloipu_compiler.plan.plan import Plan
 
 
 def placed(
-    module: Module,
-    plan: Plan,
-    known: Mapping[OpKey, int],
-    state: Sequence[tuple[int, int]] = (),
+    module: Module, plan: Plan, known: Mapping[OpKey, int], state: Sequence[tuple[int, int]] = ()
 ) -> Plan:
     """Return the plan with the IPUs of the ops of a module, flat or cut into calls.
 

@@ -9,11 +9,10 @@ That is how the gradient of an array is printed whose rows were read one by one.
 zeros can change: -0 + 0 is 0.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.arithmetic import filled
 from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
@@ -53,8 +52,7 @@ def rows_joined(module: Module) -> Module:
             place = draft.append(with_operands(op, tuple(draft.place[i] for i in op.operands)))
         draft.place.append(place)
     new = draft.finish()
-    computations = tuple(new if c is entry else c for c in module.computations)
-    return dead_code_eliminated(replace(module, computations=computations))
+    return dead_code_eliminated(with_computation(module, new))
 
 
 def _part(entry: Computation, op: Instruction) -> _Part | None:

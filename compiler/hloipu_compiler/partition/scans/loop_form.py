@@ -101,7 +101,6 @@ def _is_plain(caller: Computation, position: int, body: Computation) -> bool:
 def _counts(
     module: Module, caller: Computation, op: Instruction, body: Computation
 ) -> dict[int, tuple[int, int]]:
-    """Return the elements of the state that count, or stay as they are, from a constant on."""
     start_and_step = {}
     for index, shape in enumerate(op.shape.elements if isinstance(op.shape, TupleShape) else ()):
         if number_type(shape) is None:
@@ -132,10 +131,7 @@ class _Finding:
     """Goes through the elements of one loop's state."""
 
     def __init__(
-        self,
-        body: Computation,
-        known: Mapping[int, Values],
-        counts: Mapping[int, tuple[int, int]],
+        self, body: Computation, known: Mapping[int, Values], counts: Mapping[int, tuple[int, int]]
     ) -> None:
         self.body = body
         self.known = known
@@ -148,7 +144,6 @@ class _Finding:
         self.rows: dict[int, Values] = {}
 
     def element(self, index: int) -> Element:
-        """Return what one element is."""
         if self.counts.get(index, (0, 0))[1]:
             return Element(COUNTER)
         taken = self.taken.get(index, [])
@@ -199,7 +194,6 @@ class _Finding:
         return sorted(accesses) if self.root.operands[index] in known else None
 
     def _axes(self, access: int) -> list[int]:
-        """Return the axes of which an access takes one row that goes with the trips."""
         op = self.body.instructions[access]
         shape = self.body.instructions[op.operands[0]].shape
         sizes = _sizes(self.body, op)
@@ -238,7 +232,6 @@ def _sizes(body: Computation, op: Instruction) -> tuple[int, ...]:
 
 
 def _is_one_row_a_trip(rows: list[Values]) -> bool:
-    """Whether all accesses of a trip use one row, and each trip the next one."""
     first = rows[0]
     steps = np.diff(first)
     return bool(abs(steps[0]) == 1 and (steps == steps[0]).all()) and all(

@@ -86,7 +86,6 @@ def _body(
     firsts: dict[int, int],
     stem: str,
 ) -> Computation:
-    """Return the body on fewer rows, of which the first one is given for each stack."""
     owner = {
         access: index for index, element in enumerate(loop.elements) for access in element.accesses
     }

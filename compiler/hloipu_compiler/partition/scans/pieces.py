@@ -1,6 +1,6 @@
 """Cuts a step's stacked arrays into pieces: weights, gradients, optimizer state, caches.
 
-    in_pieces:  p = f32[4,8] parameter(0)            p.rows.0 = f32[2,8] parameter(0)
+    pieces:     p = f32[4,8] parameter(0)            p.rows.0 = f32[2,8] parameter(0)
                 a = slice(p), slice={[0:2],[0:8]}    p.rows.2 = f32[2,8] parameter(1)
                 b = slice(p), slice={[2:4],[0:8]}    a and b are these
                 g = concatenate(da, db)              p.rows.0 - lr * da is result 0,
@@ -13,7 +13,7 @@ differ in their last bits.
 
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Module, with_computation
 from hloipu_compiler.partition.scans.pieces_choosing import Choice, chosen
 from hloipu_compiler.partition.scans.pieces_classes import Cuts
 from hloipu_compiler.partition.scans.pieces_numbers import (
@@ -97,8 +97,7 @@ def _results_of_unlike_pieces(step: InPieces) -> set[int]:
 
 def _written(module: Module, wrapping: Wrapping, choice: Choice) -> InPieces:
     entry = written(module, choice)
-    computations = tuple(entry if c is module.entry else c for c in module.computations)
-    cut_module = dead_code_eliminated(replace(module, computations=computations))
+    cut_module = dead_code_eliminated(with_computation(module, entry))
     if not choice.parameters and not choice.results:
         return InPieces(cut_module, wrapping, (), None)
     numbers = numbers_of(module.entry, choice)
@@ -108,11 +107,3 @@ def _written(module: Module, wrapping: Wrapping, choice: Choice) -> InPieces:
     stacks = stacks_of(module.entry, choice, numbers, names)
     cut_module = replace(cut_module, attributes=renumbered_header(cut_module, numbers))
     return InPieces(cut_module, renumbered_wrapping(wrapping, numbers, stacks), stacks, numbers)
-
-
-def in_pieces(
-    module: Module, wrapping: Wrapping, cuts: Cuts | None = None
-) -> tuple[Module, Wrapping, tuple[Stack, ...]]:
-    """Return module, wrapping and stacks of `step_in_pieces`."""
-    cut_step = step_in_pieces(module, wrapping, cuts)
-    return cut_step.module, cut_step.wrapping, cut_step.stacks

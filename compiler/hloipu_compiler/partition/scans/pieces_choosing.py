@@ -33,7 +33,7 @@ NOTHING = Choice({}, frozenset(), {})
 
 
 def chosen(module: Module, wrapping: Wrapping, cuts: Cuts | None) -> Choice:
-    """Return what is to be cut; `cuts` as `in_pieces` takes it."""
+    """Return what is to be cut; `cuts` as `step_in_pieces` takes it."""
     return _Choosing(module, wrapping, cuts).choice()
 
 

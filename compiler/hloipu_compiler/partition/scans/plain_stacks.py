@@ -84,7 +84,6 @@ def _turned(entry: Computation, loop: StackedLoop) -> Turned:
 
 
 def _with_state(old: Computation, shape: TupleShape) -> Computation:
-    """Return a condition for a state of another shape."""
     instructions = [_reshaped(old, op, shape) for op in old.instructions]
     return replace(old, instructions=tuple(instructions))
 
@@ -98,7 +97,6 @@ def _reshaped(old: Computation, op: Instruction, state: TupleShape) -> Instructi
 
 
 def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape) -> Computation:
-    """Return a body that takes rows of stacks as they are."""
     order = {i: turned[n][1] for n in turned for i in loop.elements[n].accesses}
     names = Names(op.name for op in old.instructions)
     instructions: list[Instruction] = []

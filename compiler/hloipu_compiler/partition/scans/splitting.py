@@ -78,9 +78,7 @@ class _Splitting:
                 moved = tuple([self.place[i] for i in op.operands])
                 self.place.append(self.draft.append(with_operands(op, moved)))
         entry = replace(
-            self.entry,
-            instructions=tuple(self.draft.made),
-            root=self.place[self.entry.root],
+            self.entry, instructions=tuple(self.draft.made), root=self.place[self.entry.root]
         )
         others = [c for c in self.module.computations if c.name != self.entry.name]
         whole = (*others, *self.draft.computations, entry)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, permutations
 
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.scans.pieces import InPieces, step_in_pieces
 from hloipu_compiler.partition.scans.plain_stacks import with_plain_stacks
@@ -343,8 +343,7 @@ def with_own_broadcasts(module: Module) -> Module:
         place.append(len(instructions))
         instructions.append(with_operands(op, tuple([own.get(i, place[i]) for i in op.operands])))
     new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
-    computations = tuple(new if c is entry else c for c in module.computations)
-    return replace(module, computations=computations)
+    return with_computation(module, new)
 
 
 def _is_number(op: Instruction) -> bool:

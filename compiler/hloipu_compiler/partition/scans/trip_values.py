@@ -53,10 +53,7 @@ MOST_ROWS = 1 << 20
 
 
 def trip_values(
-    body: Computation,
-    elements: Mapping[int, Values],
-    tables: Mapping[int, Values],
-    trips: int,
+    body: Computation, elements: Mapping[int, Values], tables: Mapping[int, Values], trips: int
 ) -> dict[int, Values]:
     """Return, by position in a body, the numbers of all trips that can be told.
 

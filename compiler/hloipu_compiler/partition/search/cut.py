@@ -148,7 +148,6 @@ def _remade(
 
 
 def _pairs(number: Numbers, place: Numbers) -> Numbers:
-    """Return numbers and places, each pair once; none without a place."""
     if not len(number):
         return np.zeros((2, 0), np.int64)
     pairs: Numbers = np.unique(np.stack((number, place))[:, place >= 0], axis=1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
-from hloipu_compiler.cost_survey.leaves import names_of
+from hloipu_compiler.cost_survey.costing import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.cost_survey.program_bytes import on_all_tiles
 from hloipu_compiler.cost_survey.survey import (
@@ -111,7 +111,6 @@ def _outlined(survey: Survey, module: Module) -> Survey:
 
 
 def _copies(hoister: Hoister, module: Module) -> tuple[CopyOfWeight, ...]:
-    """Return the copies of a program that may be kept, and the ops that read them."""
     copies = []
     blocks, position = hoister.blocks.blocks, module.entry.position
     for copy in hoister.copies:

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.analysis.call_graph import callees_first, with_reached
 from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.analysis.live_bytes import Buffers
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
@@ -217,6 +217,4 @@ def _marked(x: Instruction, mark: Stands | None) -> Instruction:
 def _with_entry(module: Module, entry: Computation) -> Module:
     """Return a module with another entry, and what it calls."""
     others = [c for c in module.computations if c is not module.entry]
-    whole = replace(module, computations=(*others, entry), entry_position=len(others))
-    needed = callees_first(whole, only_reachable=True)
-    return replace(whole, computations=needed, entry_position=len(needed) - 1)
+    return with_reached(module, (*others, entry), entry.name)

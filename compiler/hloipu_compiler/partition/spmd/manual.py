@@ -18,7 +18,7 @@ from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes
 from hloipu_compiler.partition.spmd.propagating import Propagated
 from hloipu_compiler.partition.spmd.reading import Key
-from hloipu_compiler.partition.spmd.resharding import Resharding, Split, Splits
+from hloipu_compiler.partition.spmd.resharding import Resharding, Splits
 from hloipu_runtime.frozen import dataclass
 
 PER_DEVICE = COLLECTIVES | {"partition-id"}
@@ -130,8 +130,3 @@ def meeting_attributes(reshards: Resharding, op: Instruction, manual: int) -> At
     changed = attributes.replaced(replica_groups=ReplicaGroups(lifted))
     has_flag = "use_global_device_ids" in attributes
     return changed.replaced(use_global_device_ids=True) if has_flag else changed
-
-
-def bare(split: Split, manual: int) -> Split:
-    """Return a split without manual parts."""
-    return tuple(tuple(p for p in parts if not manual >> p & 1) for parts in split)

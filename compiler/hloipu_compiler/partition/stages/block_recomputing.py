@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.live_bytes import FORWARDING
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.recomputing import FULL, recomputable
@@ -78,10 +78,9 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
             # Backward ops stay, too: what they read no longer tells where its forward ops are.
             ahead[place[-1]] = stages[position]
     new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     return WithBlocks(
-        replace(module, computations=computations),
+        with_computation(module, new),
         replace(phases, phase=tuple(phase), gradients=gradients),
         ahead,
         origin,
@@ -150,7 +149,6 @@ def _kept(
 
 
 def _blocks(entry: Computation, phases: Phases, stages: Stages, count: int) -> dict[int, int]:
-    """Return the number of the block of each forward op that may be made again."""
     block_by_op: dict[int, int] = {}
     first = 0
     for stage in range(count):

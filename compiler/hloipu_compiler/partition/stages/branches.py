@@ -43,7 +43,7 @@ def marked_branches(entry: Computation) -> dict[int, int]:
 
 
 def branch_counts(
-    entry: Computation, phases: Phases, stages: Stages, marked: Mapping[int, int], count: int
+    phases: Phases, stages: Stages, marked: Mapping[int, int], count: int
 ) -> list[int]:
     """Return how many branches each stage is annotated with; 0: none.
 

@@ -9,7 +9,6 @@ tensorflow/compiler/plugin/poplar/driver/backend_config.proto). What an op says 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
     frontend_attributes_text,
     read_frontend_attributes,
@@ -17,7 +16,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.passes.framework.attribute_edits import renamed
-from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.names import Variants
 
 _KEYS = ("ipu_stage", "ipu_phase", "ipu_branch")
 _POPLAR = {"PipelineStage": "fwd", "PipelineStageBackward": "bwd", "ResourceUpdate": "wu"}
@@ -33,48 +32,24 @@ def with_call_marks(module: Module) -> Module:
     """
     if not any(_marks_of(op) for c in module.computations for op in c.instructions):
         return module
-    marking = _Marking(module)
-    entry = marking.named((module.entry.name, frozenset()))
-    while marking.waiting:
-        marking.write(marking.waiting.pop())
-    computations = tuple(({c.name: c for c in module.computations} | marking.made).values())
-    position = next(n for n, c in enumerate(computations) if c.name == entry)
-    whole = replace(module, computations=computations, entry_position=position)
-    ordered = callees_first(whole, only_reachable=True)
-    return replace(whole, computations=ordered, entry_position=len(ordered) - 1)
+    return _Marking(module).from_entry((module.entry.name, frozenset()))
 
 
-class _Marking:
+class _Marking(Variants[_Variant]):
     """Computations as they are needed, each once for each set of marks."""
 
-    def __init__(self, module: Module) -> None:
-        self.module = module
-        self.names = Names(c.name for c in module.computations)
-        self.known: dict[_Variant, str] = {}
-        self.waiting: list[_Variant] = []
-        self.made: dict[str, Computation] = {}
-
-    def named(self, variant: _Variant) -> str:
-        """Return the name of a computation with some marks; the first takes the old name."""
-        if variant not in self.known:
-            name, taken = variant[0], self.known.values()
-            self.known[variant] = self.names.fresh(name) if name in taken else name
-            self.waiting.append(variant)
-        return self.known[variant]
-
-    def write(self, variant: _Variant) -> None:
-        """Write one computation."""
+    def written(self, variant: _Variant) -> Computation:
+        """Return a computation with the marks of its call."""
         name, marks = variant
+        marked = _marked(self.module.computation[name], dict(marks))
         instructions = []
-        for op in _marked(self.module.computation[name], dict(marks)).instructions:
+        for op in marked.instructions:
             handed = frozenset(_marks_of(op).items())
             names = {called: self.named((called, handed)) for called in op.attributes.called}
             instructions.append(
                 op._replace(attributes=renamed(op.attributes, names)) if names else op
             )
-        old = self.module.computation[name]
-        new = replace(old, name=self.known[variant], instructions=tuple(instructions))
-        self.made[new.name] = new
+        return replace(marked, instructions=tuple(instructions))
 
 
 def _marks_of(op: Instruction) -> dict[str, str]:

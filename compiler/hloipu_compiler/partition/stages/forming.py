@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.branch_places import Spot, Spots
@@ -374,5 +374,4 @@ def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:
         handed = tuple(copies[at] if n in passed else at for n, at in enumerate(root.operands))
         instructions.append(with_operands(root, handed))
     new = replace(entry, instructions=tuple(instructions), root=last)
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
-    return replace(module, computations=computations)
+    return with_computation(module, new)

@@ -117,7 +117,6 @@ class _Finding:
         return readers
 
     def place(self) -> None:
-        """Place all ops anew, in order."""
         stage_by_position = self.found = [-1] * len(self.entry.instructions)
         for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != FORWARD:

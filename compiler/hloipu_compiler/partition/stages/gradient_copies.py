@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.graph import Instruction, Module, with_computation
 from hloipu_compiler.partition.training.reach import ancestors, result_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, UPDATE, Phases
 from hloipu_compiler.passes.framework.names import Names
@@ -50,8 +50,7 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
                 )
             )
     new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
-    return replace(module, computations=computations)
+    return with_computation(module, new)
 
 
 def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]) -> Module:
@@ -76,5 +75,4 @@ def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]
         return module
     instructions.append(with_operands(root, tuple(operands)))
     new = replace(entry, instructions=tuple(instructions), root=len(instructions) - 1)
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
-    return replace(module, computations=computations)
+    return with_computation(module, new)

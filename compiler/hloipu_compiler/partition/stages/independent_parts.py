@@ -172,7 +172,6 @@ class _Groups:
         self.cycles[n] = cycles
 
     def root(self, n: int) -> int:
-        """Return the root of an op's group."""
         while self.parent[n] != n:
             self.parent[n] = self.parent[self.parent[n]]
             n = self.parent[n]

@@ -120,9 +120,7 @@ class Cutting:
     @cached_property
     def ipus(self) -> tuple[tuple[int, ...], ...]:
         """The IPUs of each stage; StagingError E0507, E0560 and E0561 for what does not fit."""
-        counts = branch_counts(
-            self.module.entry, self.phases, self.stages, self.branches, self.count
-        )
+        counts = branch_counts(self.phases, self.stages, self.branches, self.count)
         return stage_ipus(self.device_map, counts)
 
     @property

@@ -50,7 +50,7 @@ def made_again(
                 read[stage].append(position)
     fit = {each: recomputable(entry, phases, each) for each in {CHEAP, kind}}
     positions_by_stage = {
-        stage: _all_made_again(entry, phases, stages, fit[FULL], roots)
+        stage: _all_made_again(entry, stages, fit[FULL], roots)
         if kind == FULL and stage < count - 1
         else _made_again_for_fewest_bytes(entry, phases, stages, fit[CHEAP], roots)
         for stage, roots in read.items()
@@ -59,7 +59,7 @@ def made_again(
 
 
 def _all_made_again(
-    entry: Computation, phases: Phases, stages: Stages, fit: Sequence[int], roots: Sequence[int]
+    entry: Computation, stages: Stages, fit: Sequence[int], roots: Sequence[int]
 ) -> frozenset[int]:
     """Return all that one stage can make again for what its backward part reads."""
     again: set[int] = set()

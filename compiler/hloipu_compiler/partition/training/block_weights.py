@@ -8,7 +8,7 @@ pass gathers it again, as ZeRO's third stage does (Rajbhandari et al., 1910.0205
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
@@ -46,12 +46,9 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
                 copies[position, own] = at = written(position, own)
                 instructions[at] = instructions[at]._replace(name=names.fresh(op.name))
     new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
-    computations = tuple(new if c.name == entry.name else c for c in module.computations)
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     kept = _with_read_only(new, tuple(phase))
-    return replace(module, computations=computations), replace(
-        phases, phase=kept, gradients=gradients
-    )
+    return with_computation(module, new), replace(phases, phase=kept, gradients=gradients)
 
 
 def _with_early_scatters(entry: Computation, phases: Phases) -> Phases:
@@ -98,7 +95,6 @@ def _readers(entry: Computation, phases: Phases) -> Mapping[int, frozenset[str]]
 
 
 def _with_read_only(entry: Computation, phase: tuple[str, ...]) -> tuple[str, ...]:
-    """Return phases in which nothing is made before the micro-batches that nobody reads."""
     new_phase = list(phase)
     for position in range(len(new_phase) - 1, -1, -1):
         users = entry.users[position]

@@ -133,7 +133,6 @@ def _arrays(count: int) -> str:
 
 
 def _optimizer(entry: Computation, phases: Phases, weights: Set[int]) -> str:
-    """Return the optimizer that an update is like."""
     parameters = parameter_positions(entry)
     learned = {i for number in weights for i in parameters[number]}
     kept = [pair.parameter for pair in phases.updated if pair.parameter not in weights]

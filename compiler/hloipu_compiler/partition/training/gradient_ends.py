@@ -61,7 +61,6 @@ def _made_forward(entry: Computation, walk: GradientWalk) -> Mask:
 
 
 def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
-    """Whether a gradient goes into state linearly on one of its ways."""
     straight, bent = {gradient}, set[int]()
     for position in range(gradient + 1, len(entry.instructions)):
         op = entry.instructions[position]
@@ -81,7 +80,6 @@ def _goes_in(entry: Computation, walk: GradientWalk, gradient: int) -> bool:
 
 
 def _is_linear(entry: Computation, walk: GradientWalk, op: Instruction, straight: Set[int]) -> bool:
-    """Whether an op is linear in the operands that are."""
     others = [i for i in op.operands if i not in straight]
     match op.opcode:
         case "add" | "subtract":

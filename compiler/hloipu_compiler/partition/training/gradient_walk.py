@@ -180,10 +180,7 @@ class GradientWalk:
         return bool(self._bent[position])
 
     def walk(
-        self,
-        results: Iterable[int],
-        sources: list[frozenset[int]],
-        numbers: Set[int] | None = None,
+        self, results: Iterable[int], sources: list[frozenset[int]], numbers: Set[int] | None = None
     ) -> None:
         """Walk the update backwards from some of its results, as the sources lead.
 

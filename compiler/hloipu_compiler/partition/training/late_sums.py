@@ -15,14 +15,8 @@ half precision each device rounds its own partial sums, K times for K micro-batc
 
 from dataclasses import replace
 
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.partition.training.step_phases import (
-    BACKWARD,
-    FREE,
-    UPDATE,
-    Gradient,
-    Phases,
-)
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FREE, UPDATE, Gradient, Phases
 from hloipu_compiler.passes.loops.device_sums import (
     DeviceSum,
     MovedSums,
@@ -64,8 +58,7 @@ def with_late_sums(
         at = moved.source.get(g.position, moved.place[g.position])
         weights[at] = tuple(dict.fromkeys((*weights.get(at, ()), *g.parameters)))
     gradients = tuple(Gradient(*each) for each in weights.items())
-    computations = tuple(moved.new if c.name == entry.name else c for c in module.computations)
-    module = sums.within(replace(module, computations=computations))
+    module = sums.within(with_computation(module, moved.new))
     return module, replace(phases, phase=tuple(phase), gradients=gradients)
 
 

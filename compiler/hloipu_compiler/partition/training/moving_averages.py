@@ -131,7 +131,6 @@ def _is_number(entry: Computation, position: int) -> bool:
 
 
 def _constant(op: Instruction) -> float | None:
-    """Return the one real value of a constant of floats or complex numbers."""
     if op.opcode != "constant":
         return None
     array = constant_array(op)

@@ -10,11 +10,7 @@ from functools import cached_property
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.training.carried_state import (
-    MovingState,
-    has_slope,
-    is_made_forward,
-)
+from hloipu_compiler.partition.training.carried_state import MovingState, has_slope, is_made_forward
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.gradient_ends import check_ends
 from hloipu_compiler.partition.training.gradient_search import walk_on, walked
@@ -43,13 +39,7 @@ from hloipu_compiler.partition.training.separation import (
     check_update,
     no_gradient,
 )
-from hloipu_compiler.partition.training.step_phases import (
-    UPDATE,
-    Gradient,
-    Pair,
-    Phases,
-    Roles,
-)
+from hloipu_compiler.partition.training.step_phases import UPDATE, Gradient, Pair, Phases, Roles
 
 
 def phases_of(entry: Computation, roles: Roles) -> Phases:
@@ -407,7 +397,6 @@ class _Finding:
         )
 
     def _gradients(self, walk: GradientWalk) -> tuple[Gradient, ...]:
-        """Return the gradients with the weights that they update."""
         weights: dict[int, list[int]] = {position: [] for position in sorted(walk.gradients)}
         walk.update, kept = set(), walk.update
         sources = walk.sources()

@@ -14,12 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from hloipu_compiler.ir.attributes import (
-    Attributes,
-    ConvolutionLabels,
-    PaddingDimension,
-    Window,
-)
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, PaddingDimension, Window
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
@@ -159,7 +154,7 @@ def _transpose(draft: Draft, op: Instruction) -> Instruction | None:
     source = draft.made[op.operands[0]]
     if (
         shape is None
-        or not _is_read_once(draft, op)
+        or not _is_read_once(draft)
         or not _SAID_OF_RESULT.isdisjoint((*source.attributes, *op.attributes))
     ):
         return None
@@ -198,7 +193,7 @@ def _other_side(key: str) -> str:
     return key
 
 
-def _is_read_once(draft: Draft, op: Instruction) -> bool:
+def _is_read_once(draft: Draft) -> bool:
     """Whether nobody but this instruction reads its operand, in the old computation."""
     position = len(draft.place)
     source = draft.old.instructions[position].operands[0]

@@ -50,7 +50,6 @@ def _only_place(draft: Draft, at: int, index_vector_dim: int) -> list[int] | Non
 
 
 def _gather(draft: Draft, op: Instruction) -> Instruction | None:
-    """Make a slice of a gather at one place."""
     read = op.attributes.integers
     source, shape = static(draft.shape(op.operands[0])), static(op.shape)
     place = _only_place(draft, op.operands[1], op.attributes.integer("index_vector_dim"))
@@ -78,7 +77,6 @@ def _sliced(
 
 
 def _scatter(draft: Draft, op: Instruction) -> int | Instruction | None:
-    """Make an update of a slice of a scatter to one place."""
     read = op.attributes.integers
     if len(op.operands) != 3 or read("input_batching_dims"):
         return None

@@ -90,14 +90,12 @@ def _transpose(draft: Draft, x: Instruction) -> int | Instruction | None:
         order = tuple(inner[i] for i in order)
         x = became(x, "transpose", source.operands, dimensions=order)
         source_shape = static(draft.shape(source.operands[0]))
-        again = _transpose_alone(draft, x, source_shape)
+        again = _transpose_alone(x, source_shape)
         return x if again is None else again
-    return _transpose_alone(draft, x, source_shape)
+    return _transpose_alone(x, source_shape)
 
 
-def _transpose_alone(
-    draft: Draft, x: Instruction, source: ArrayShape | None
-) -> int | Instruction | None:
+def _transpose_alone(x: Instruction, source: ArrayShape | None) -> int | Instruction | None:
     order = x.attributes.integers("dimensions")
     if source is None:
         return None
@@ -181,7 +179,6 @@ def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | I
 
 
 def _pad(draft: Draft, x: Instruction) -> int | None:
-    """Drop a pad of nothing."""
     if any(row.low or row.high for row in _paddings(x)):
         return None
     return _operand_if_same(draft, x)

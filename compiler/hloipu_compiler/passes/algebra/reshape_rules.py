@@ -29,11 +29,7 @@ from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
-from hloipu_compiler.passes.algebra.arithmetic import (
-    commutative_region,
-    is_value,
-    wide_addition,
-)
+from hloipu_compiler.passes.algebra.arithmetic import commutative_region, is_value, wide_addition
 from hloipu_compiler.passes.algebra.movement import became, static
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
 from hloipu_runtime.element_types import F32, Kind

@@ -62,7 +62,6 @@ def _reduce(draft: Draft, x: Instruction) -> Instruction | None:
 
 
 def _sort(draft: Draft, x: Instruction) -> int | None:
-    """Sorting along a dimension of one element changes nothing."""
     shape = static(x.shape)
     dimensions = x.attributes.integers("dimensions") or (0,)
     if shape is None or not shape.dimensions or shape.dimensions[dimensions[0]] > 1:
@@ -155,11 +154,7 @@ def spliced(draft: Draft, x: Instruction, callee: Computation, arguments: tuple[
     return place[callee.root]
 
 
-CONTROL_RULES: dict[str, Rule] = {
-    "reduce": _reduce,
-    "sort": _sort,
-    "while": _while,
-}
+CONTROL_RULES: dict[str, Rule] = {"reduce": _reduce, "sort": _sort, "while": _while}
 
 
 RULES: dict[str, Rule] = {

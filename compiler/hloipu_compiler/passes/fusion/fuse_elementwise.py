@@ -27,12 +27,7 @@ from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.passes.algebra.movement import static
 from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.pass_base import (
-    FLAT_CALLS,
-    NO_DEAD_CODE,
-    Facts,
-    Pass,
-)
+from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, NO_DEAD_CODE, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import (
     Draft,

@@ -223,7 +223,6 @@ class _Body:
             self.outside[operand] = None
 
     def shape(self) -> ArrayShape | TupleShape:
-        """Return the shape of the fusion's result."""
         shapes = [self.computation.instructions[p].shape for p in self.results]
         shape = shapes[0] if len(shapes) == 1 else TupleShape(tuple(shapes))
         if not isinstance(shape, ArrayShape | TupleShape):

@@ -147,7 +147,6 @@ class _Cutting:
         return tuple(sorted(ops))
 
     def _is_live(self, at: int, place: int) -> bool:
-        """Whether a value can be read at a place with nothing living longer for it."""
         return all(
             self.uses[b] and self.uses[b][-1] >= place
             for part in self.buffers.holds[at]

@@ -102,7 +102,6 @@ class RowFinder:
         return mask
 
     def _kind(self, position: int, op: Instruction) -> Kind | None:
-        """Return of which kind a region with this op would be."""
         sizes = sizes_of(op)
         ipu = self.ipus.get((self.computation.name, op.name), -1)
         if op.opcode == "reduce":
@@ -155,7 +154,6 @@ class RowFinder:
         self.region_of[position] = region
 
     def _outside(self, op: Instruction, region: _Region) -> int:
-        """Return the regions that an op's operands outside of a region come after."""
         mask = 0
         for operand in self._sources(op):
             other = self.region_of.get(operand)
@@ -236,7 +234,6 @@ def _kind_of_reduction(computation: Computation, op: Instruction, ipu: int) -> K
 
 
 def _is_elementwise(computation: Computation, op: Instruction) -> bool:
-    """Whether an op is a fusion of elementwise ops, or an elementwise op on arrays of its sizes."""
     if op.opcode == "fusion":
         return op.attributes.text("kind") == "kLoop" and isinstance(op.shape, ArrayShape)
     sizes = sizes_of(op)

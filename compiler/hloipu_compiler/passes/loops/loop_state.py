@@ -122,11 +122,9 @@ def _unused(stem: str, used: set[str]) -> str:
     return name
 
 
-def with_narrow_parameter(
-    computation: Computation, kept: Sequence[int], number: int = 0
-) -> Computation:
+def with_narrow_parameter(computation: Computation, kept: Sequence[int]) -> Computation:
     """Return a computation whose parameter has only some elements; nobody reads the others."""
-    at = computation.parameters[number]
+    at = computation.parameters[0]
     new_index = {old: new for new, old in enumerate(kept)}
     instructions = list(computation.instructions)
     instructions[at] = instructions[at]._replace(shape=part_of(instructions[at].shape, kept))

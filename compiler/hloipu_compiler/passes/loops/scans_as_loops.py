@@ -144,7 +144,6 @@ class _Scan:
         ]
 
     def _turn(self, state: TupleShape, outputs: int) -> list[Instruction]:
-        """Return the ops of one turn."""
         ops = [Instruction("state", "parameter", state, parameter_number=0)]
         scalar = plain(_S32, ())
 

@@ -198,7 +198,6 @@ def _copied(draft: Draft, template: Template) -> int:
 
 
 def _branch(module: Module, caller: Computation, operand: int, branch: Computation) -> Computation:
-    """Return a branch that has the constants among its arguments as its own."""
     given = caller.instructions[operand]
     if given.opcode == "tuple":
         templates = _templates(caller, dict(enumerate(given.operands)))

@@ -52,11 +52,7 @@ def _copied(draft: Draft, op: Instruction) -> int | None:
     return op.operands[0]
 
 
-RULES: dict[str, Rule] = {
-    "get-tuple-element": _element,
-    "tuple": _rebuilt,
-    "copy": _copied,
-}
+RULES: dict[str, Rule] = {"get-tuple-element": _element, "tuple": _rebuilt, "copy": _copied}
 
 
 def tuples_simplified(module: Module) -> Module:

@@ -1,7 +1,7 @@
 """The codelet interface: how indices split, what is computed, what it costs."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -90,6 +90,10 @@ Bound = Callable[[Sequence[Array], Sequence[Array | None]], Sequence[Array]]
 """A codelet on blocks of known sizes: from operands, and places for results, to results."""
 
 
+Tensors = Sequence[Tensor]
+Blocks = Sequence[Block]
+
+
 @dataclass(frozen=True)
 class Codelet:
     """Base of all codelets; subclasses' fields are parameters: numbers, texts, tuples, records."""
@@ -138,11 +142,11 @@ class Codelet:
         counted = counted_code(self.code_kind, types[0], types[-1]) if types else None
         return counted or CodeSize(self.code_bytes)
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return how the work splits; the shapes are those of the whole tensors."""
         raise NotImplementedError
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute all vertices of a class at once, or the whole tensors on an empty grid.
 
         Returns one array of shape `grid + part` for each result. It may be the array of the
@@ -150,7 +154,7 @@ class Codelet:
         """
         raise NotImplementedError
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run` on blocks like these with other arrays, to be called again and again.
 
         Arrays in the given blocks only say how those lie in memory that will be given; what sizes
@@ -170,22 +174,18 @@ class Codelet:
 
         return run
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return what `bound` does on whole tensors as calls, or None where it is not like that."""
         return None
 
-    def straight_on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Straight | None:
+    def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return what `bound` does on a class of tiles as calls; arrays are those of the blocks.
 
         Only of few elements, where starting calls takes longer than what they do.
         """
         return None
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of one tile; the tensors are its parts."""
         raise NotImplementedError
 
@@ -227,15 +227,11 @@ class Codelet:
         pointers = (operands + results) * memory.edge_pointer_bytes
         return memory.vertex_fixed_bytes + pointers + memory.edge_length_bytes
 
-    def table_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def table_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the bytes of tables that belong to a vertex; the tensors are its parts."""
         return 0
 
-    def room_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the bytes that workers leave for each other while a vertex runs; as above."""
         return 0
 
@@ -245,9 +241,10 @@ CODELETS: dict[str, type[Codelet]] = {}
 C = TypeVar("C", bound=type[Codelet])
 
 
+@dataclass_transform(frozen_default=True)
 def codelet(kind: C) -> C:
-    """Register a codelet class under its name."""
+    """Make a class a frozen record, and register it under its name."""
     if kind.name in CODELETS:
         raise UsageError("E3090", f"a codelet named {kind.name!r} exists already")
-    CODELETS[kind.name] = kind
+    CODELETS[kind.name] = dataclass(frozen=True)(kind)
     return kind

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block
+from hloipu_runtime.codelets.core.codelet import Array, Block, Blocks
 
 
 class Shared(NamedTuple):
@@ -17,7 +17,7 @@ class Shared(NamedTuple):
     """Extents that are left: 1 along the shared axes."""
 
 
-def share(operands: Sequence[Block]) -> Shared:
+def share(operands: Blocks) -> Shared:
     """Cut grid axes that are multicast (stride 0) in every operand to their first position."""
     grid = operands[0].grid if operands else ()
     cut = shared_axes(operands)
@@ -27,7 +27,7 @@ def share(operands: Sequence[Block]) -> Shared:
     return Shared([block.data[cut] for block in operands], left)
 
 
-def shared_axes(operands: Sequence[Block]) -> tuple[slice, ...]:
+def shared_axes(operands: Blocks) -> tuple[slice, ...]:
     """Return what `share` takes of each grid axis."""
     grid = operands[0].grid if operands else ()
     return tuple(
@@ -86,7 +86,7 @@ def piece_runs(length: int, size: int) -> list[tuple[int, int, int]]:
     return [*runs, (whole, length, length - whole)] if whole < length else runs
 
 
-def distinct_scalars(blocks: Sequence[Block], grid: Sequence[int]) -> list[Array] | None:
+def distinct_scalars(blocks: Blocks) -> list[Array] | None:
     """Return the values of operands of rank 0; None where tiles hold different ones.
 
     All tiles of a correct program hold the same; a tile that does not must be seen to.
@@ -119,7 +119,7 @@ def one_of(block: Block) -> Callable[[Array], Array | None]:
     return value
 
 
-def are_stored_once(blocks: Sequence[Block]) -> bool:
+def are_stored_once(blocks: Blocks) -> bool:
     """Whether operands of rank 0 are the same memory on all tiles."""
     return all(x.data.size <= 1 or not any(x.data.strides) for x in blocks)
 
@@ -130,9 +130,9 @@ def _same_bytes(array: Array, first: Array) -> bool:
 
 
 def one_by_one(
-    run: Callable[[Sequence[Block], Sequence[Block]], list[Array]],
-    operands: Sequence[Block],
-    results: Sequence[Block],
+    run: Callable[[Blocks, Blocks], list[Array]],
+    operands: Blocks,
+    results: Blocks,
     dtypes: Sequence[np.dtype[Any]],
 ) -> list[Array]:
     """Run on one tile after the other: for what cannot be computed on a grid."""

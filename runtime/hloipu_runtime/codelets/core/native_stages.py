@@ -130,7 +130,7 @@ def staged(lowered: Lowered) -> Staged:
         ]
         instructions = tuple((n, part) for n, part in here if isinstance(part, Instruction))
         if instructions:
-            stages.append(_kernel_stage(lowered, instructions, this, level, read_after, constants))
+            stages.append(_kernel_stage(lowered, instructions, this, read_after, constants))
         stages += [NumpyStage(part, n) for n, part in here if isinstance(part, NumpyStep)]
     last_read: dict[int, int] = {}
     for position, stage in enumerate(stages):
@@ -154,7 +154,6 @@ def _kernel_stage(
     lowered: Lowered,
     instructions: tuple[tuple[int, Instruction], ...],
     this: int,
-    level: Sequence[int],
     read_after: dict[int, int],
     constants: dict[int, Array],
 ) -> KernelStage:

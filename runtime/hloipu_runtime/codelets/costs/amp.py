@@ -107,10 +107,7 @@ def product_work(
     results = size.groups * size.rows * size.columns
     if size.depth == 0:
         cycles = min(cycles, _zero_cycles(machine, results))
-    counts = (
-        size.groups * size.rows * size.depth,
-        size.groups * size.depth * size.columns,
-    )
+    counts = (size.groups * size.rows * size.depth, size.groups * size.depth * size.columns)
     cast, assumed = conversions(machine, operand_types, counts, result_type, results)
     cycles += assumed if half_partials else cast + assumed
     return TileWork(cycles, cycles if _amp_is_assumed(machine) else assumed)

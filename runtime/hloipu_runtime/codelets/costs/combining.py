@@ -97,7 +97,6 @@ def keeps_an_extremum(body: Expression) -> bool:
 
 
 def _slots(machine: Machine, op: str, element_type: str) -> int:
-    """Return the slots of one elementwise op on one element."""
     if op == "constant":
         return 1
     emulation, bits = machine.emulation, ELEMENT_TYPES[element_type].bits

@@ -20,11 +20,7 @@ from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.codelets.costs.expression_loops import Repeats, loop_work, repeats_of
 from hloipu_runtime.codelets.costs.issuing import ZERO, cast_slots, table_name
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.costs import (
-    TileWork,
-    shared_vertex_cycles,
-    single_vertices_cycles,
-)
+from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
 
 Sizes = Sequence[int]
@@ -45,7 +41,6 @@ def elementwise_work(
     machine: Machine,
     expression: Expression,
     labels: Sequence[Sequence[int]],
-    operand_shapes: Sequence[Sizes],
     shape: Sizes,
 ) -> TileWork:
     """Return the cycles of one tile for an expression on its parts; nothing to do costs nothing."""
@@ -115,12 +110,7 @@ def _is_relu(expression: Expression, node: Node) -> bool:
 
 
 def _binary_slots(
-    op: str,
-    node: Node,
-    argument_type: str,
-    repeated: Repeats | None,
-    elements: int,
-    contexts: int,
+    op: str, node: Node, argument_type: str, repeated: Repeats | None, elements: int, contexts: int
 ) -> Slots:
     """Return one worker's slots for an op of two arguments, one of which may repeat.
 
@@ -163,7 +153,6 @@ def _binary_slots(
 
 
 def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
-    """Return the slots of an op's loop over elements, on the type that stands in for theirs."""
     turns = _over(elements, rate.elements or _vector(column_of(element_type)))
     slots = turns * (rate.cycles + (0 if rate.complete else overhead))
     return Slots(slots, slots if rate.assumed else 0)
@@ -224,9 +213,7 @@ def scaled_add_cycles(
     vectors = over(over(elements, vector), machine.tile.worker_contexts)
     supervisor = _SCALED_SUPERVISOR + (_SCALED_SUBTRACT if nodes[1].op == "subtract" else 0)
     return shared_vertex_cycles(
-        machine,
-        supervisor,
-        _SCALED_WORKER + _SCALED_LAST + _SCALED_INNER * max(0, vectors - 1),
+        machine, supervisor, _SCALED_WORKER + _SCALED_LAST + _SCALED_INNER * max(0, vectors - 1)
     )
 
 

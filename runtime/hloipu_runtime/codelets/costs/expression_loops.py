@@ -1,14 +1,15 @@
-"""Cycles of a vertex generated for a whole expression: its loop over one tile's elements.
+"""Cycles and code of a vertex generated for a whole expression: its loop over a tile's elements.
 
 A worker takes its share either in the order of the elements, or column by column: then what
 repeats down a column stays in registers, as an operand of popops's BroadcastVectorInner1D does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from hloipu_runtime.codelets.core.code_sizes import SHARED_FRAME_BYTES
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
+from hloipu_runtime.codelets.costs.elementwise_rates import rate_of, vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.costs.issuing import Issue, load_issue, op_issue, packing_issue
 from hloipu_runtime.machine.charges import over
@@ -67,10 +68,7 @@ def repeats_of(labels: Sequence[int], shape: Sequence[int]) -> Repeats:
 
 
 def loop_work(
-    machine: Machine,
-    expression: Expression,
-    repeats: Sequence[Repeats | None],
-    elements: int,
+    machine: Machine, expression: Expression, repeats: Sequence[Repeats | None], elements: int
 ) -> TileWork:
     """Return the cycles of a whole expression on a tile that has `elements` of its results.
 
@@ -159,7 +157,6 @@ class _Loop(NamedTuple):
     def _ops(
         self, elements: int, values: frozenset[int], numbers: frozenset[int], inside: bool
     ) -> Issue:
-        """Return the ops whose values are among some, or those whose are not, on elements."""
         issue = Issue()
         count = len(self.expression.operand_types)
         for number, node in enumerate(self.expression.nodes, count):
@@ -175,3 +172,42 @@ def numbers_in(expression: Expression, operands: Sequence[int] = ()) -> frozense
         if all(x in found for x in node.arguments):
             found.add(number)
     return frozenset(found)
+
+
+_INSTRUCTION_BYTES = 4
+_COPIES = 2
+_LONGEST = 32
+_IN_FRAME = 3
+"""Operands and results that the frame moves."""
+_LOOP_BYTES = 64
+"""Of a loop over rows within the frame: its beginning, end and what it moves."""
+_REDUCTION_BYTES = 128
+"""Of a reduction of rows: accumulators, how workers' parts meet, what it ends with."""
+
+
+def single_op(expression: Expression) -> str:
+    """Return the op of an expression of one, else nothing."""
+    ops = [node.op for node in expression.nodes if node.op != "constant"]
+    return ops[0] if len(ops) == 1 and len(expression.results) == 1 else ""
+
+
+def expression_bytes(
+    expressions: Iterable[Expression], moved: int, *, loops: int = 0, reductions: int = 0
+) -> int:
+    """Return the code of expressions in one vertex, of so many operands and results."""
+    slots = 2 * max(0, moved - _IN_FRAME) + sum(
+        _slots(expression, n) for expression in expressions for n in range(len(expression.nodes))
+    )
+    code_bytes = SHARED_FRAME_BYTES + _COPIES * _INSTRUCTION_BYTES * slots
+    return code_bytes + loops * _LOOP_BYTES + reductions * _REDUCTION_BYTES
+
+
+def _slots(expression: Expression, number: int) -> int:
+    """Return the instructions of a node, without loads and stores; a constant is loaded once."""
+    node = expression.nodes[number]
+    if node.op in ("constant", "copy") or not node.arguments:
+        return 1
+    op = f"compare-{dict(node.parameters)['direction']}" if node.op == "compare" else node.op
+    rate = rate_of(op, expression.type_of(node.arguments[0]))
+    slots = rate.cycles - (len(node.arguments) + 1 if rate.complete else 0)
+    return min(max(1, slots), _LONGEST)

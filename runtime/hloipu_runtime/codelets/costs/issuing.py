@@ -208,7 +208,6 @@ def packing_issue(expression: Expression, stored: Iterable[int], share: int) -> 
 
 
 def _mask_kinds(expression: Expression) -> dict[int, str]:
-    """Return the values that are masks, each with the kind of elements that were compared."""
     kinds: dict[int, str] = {}
     for number, node in enumerate(expression.nodes, len(expression.operand_types)):
         if node.op == "compare":

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.codelet import Tensor, Tensors
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import Combining, combining
@@ -55,8 +55,8 @@ def _strided(monoid: str, step: Combining) -> _Loop:
 
 def reduce_work(
     machine: Machine,
-    operands: Sequence[Tensor],
-    results: Sequence[Tensor],
+    operands: Tensors,
+    results: Tensors,
     dimensions: Sequence[int],
     *,
     monoid: str,
@@ -84,8 +84,8 @@ def reduce_work(
 
 def reduce_room_bytes(
     machine: Machine,
-    operands: Sequence[Tensor],
-    results: Sequence[Tensor],
+    operands: Tensors,
+    results: Tensors,
     dimensions: Sequence[int],
     *,
     monoid: str,
@@ -104,11 +104,7 @@ def reduce_room_bytes(
 
 
 def _alike(
-    machine: Machine,
-    operands: Sequence[Tensor],
-    results: Sequence[Tensor],
-    monoid: str,
-    body: Expression | None,
+    machine: Machine, operands: Tensors, results: Tensors, monoid: str, body: Expression | None
 ) -> Iterator[tuple[_Loop, Tensor, Tensor, int]]:
     """Yield the loop of each vertex, an operand and a result, and how many of both it has."""
     firsts: dict[str, tuple[Tensor, Tensor]] = {}

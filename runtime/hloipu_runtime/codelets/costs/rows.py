@@ -72,7 +72,6 @@ def row_work(machine: Machine, work: RowWork) -> TileWork:
 
 
 def _slots(machine: Machine, work: RowWork, rows: int, length: int) -> Slots:
-    """Return the slots of a worker that has `length` elements of each of `rows` rows."""
     elements = rows * length
     total = Slots(_PROLOGUE, _PROLOGUE)
     value_count = (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.codelet import Tensors
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import combining
@@ -35,7 +35,7 @@ class Pooled(NamedTuple):
 
 def pooling_work(
     machine: Machine,
-    tensors: Sequence[Tensor],
+    tensors: Tensors,
     pooled: Pooled,
     window: Sequence[int],
     monoid: str,
@@ -83,7 +83,7 @@ def pooling_work(
 
 def running_work(
     machine: Machine,
-    tensors: Sequence[Tensor],
+    tensors: Tensors,
     rows: int,
     length: int,
     monoid: str,

@@ -1,10 +1,9 @@
 """Added dot: a product that is added to the sums of the products before it, in their place."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
+from hloipu_runtime.codelets.core.codelet import Array, Blocks, Codelet, Indexing, Tensors, codelet
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.contractions.dot import round_result
@@ -15,7 +14,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class AddedDot(Codelet):
     """Contracts lhs and rhs and adds that to the third operand; floats are rounded once.
 
@@ -25,12 +23,12 @@ class AddedDot(Codelet):
     name: ClassVar[str] = "added_dot"
     dot: Dot
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return the indexing of the product; sums follow its results."""
         product = self.dot.indexing(operands[:2], results)
         return product._replace(operands=(*product.operands, product.results[0]))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Contract in f32 where the sums are narrower, and add."""
         kind = self.dot.element_type
         is_narrow = ELEMENT_TYPES[kind].is_float and ELEMENT_TYPES[kind].bits < 32
@@ -41,9 +39,7 @@ class AddedDot(Codelet):
             total = product + operands[2].data
         return [round_result(total, kind, storage_dtype(kind))]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of the product: the unit loads sums where it else begins with zeros.
 
         A pass over a position takes a slot more then, which no pass but the first spares.
@@ -65,8 +61,6 @@ class AddedDot(Codelet):
         """Return the product: poplin's vertices are told whether to begin with zeros."""
         return self.dot, (*types[:2], types[-1])
 
-    def table_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def table_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the bytes of the tables of the product."""
         return self.dot.table_bytes(machine, operands[:2], results)

@@ -3,7 +3,6 @@
 Statistics of a feature are taken on one tile; the other dimensions are not split.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
@@ -13,20 +12,18 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import combining
-from hloipu_runtime.kernels.batch_norm import (
-    batch_norm_grad,
-    batch_norm_training,
-)
+from hloipu_runtime.kernels.batch_norm import batch_norm_grad, batch_norm_training
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
@@ -45,7 +42,7 @@ class BatchNorm(Codelet):
     passes: ClassVar[int] = 1
     """How often a vertex goes over the elements; each pass multiplies and adds."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return the features as the only label."""
 
         def follow(tensor: Tensor) -> tuple[Index, ...]:
@@ -59,7 +56,7 @@ class BatchNorm(Codelet):
             tuple(map(follow, results)),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute; the features of all tiles are one tensor's features."""
         shared = share(operands)
         rank = len(shared.grid)
@@ -86,9 +83,7 @@ class BatchNorm(Codelet):
         """Compute on whole tensors."""
         raise NotImplementedError
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the assumed work: passes of a multiply and an add, and a root per feature."""
         step = combining(machine, self.element_type, "add", None)
         elements = over(operands[0].elements, machine.tile.worker_contexts)
@@ -106,7 +101,6 @@ class BatchNorm(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class BatchNormTraining(BatchNorm):
     """(x, scale, offset) -> (y, mean, variance)."""
 
@@ -123,7 +117,6 @@ class BatchNormTraining(BatchNorm):
 
 
 @codelet
-@dataclass(frozen=True)
 class BatchNormGrad(BatchNorm):
     """(x, scale, mean, variance, gradient of y) -> gradients of x, scale and offset."""
 

@@ -1,7 +1,7 @@
 """Convolution: any labels, groups and dilations, whole or with what is summed cut into pieces."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from math import gcd, prod
 from typing import ClassVar, NamedTuple
@@ -12,12 +12,13 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
@@ -42,7 +43,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Convolution(Codelet):
     """Convolves an image with a kernel.
 
@@ -69,7 +69,7 @@ class Convolution(Codelet):
     """What is cut, and the elements of a piece: 0 the input features, 1 the kernel's first spatial
     dimension, and so on. The result has a leading dimension for each, in this order."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return labels: pieces, batch, features or groups, and the positions of windows."""
         image, kernel = operands
         pieces = len(self.cuts)
@@ -104,12 +104,12 @@ class Convolution(Codelet):
                 sizes.append(found.size)
         return Indexing(tuple(sizes), (tuple(left), tuple(right)), (tuple(result),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Convolve; what tiles share is one convolution's image or kernel."""
         run = self.bound(operands, results)
         return list(run([block.data for block in operands], [block.array for block in results]))
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, windows and groups of the parts worked out once."""
         image, kernel = operands
         result = results[0]
@@ -166,16 +166,9 @@ class Convolution(Codelet):
         return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
 
     def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
-        """Convolve parts on a grid."""
         window = kernel_window(tiles.window, self.reversal)
         return convolution(
-            lhs,
-            rhs,
-            self._dimensions,
-            window,
-            self.element_type,
-            *tiles.groups,
-            varies=tiles.axes,
+            lhs, rhs, self._dimensions, window, self.element_type, *tiles.groups, varies=tiles.axes
         )
 
     def _window_pieces(
@@ -202,7 +195,6 @@ class Convolution(Codelet):
     def _piece_windows(
         self, along: int, part: int, blocks: tuple[Block, Block, Block], w: WindowDimension
     ) -> list[WindowDimension]:
-        """Return, for each piece, the cut dimension's window over the image's part."""
         image, kernel, result = blocks
         of_image, of_kernel = self.lhs[along + 1], self._cut_of_kernel(along)
         outputs = result.part[len(self.cuts) + self.out[along + 1]]
@@ -247,9 +239,7 @@ class Convolution(Codelet):
             return None  # each piece is rounded; of wider sums only the order differs
         return replace(self, cuts=(), element_type=combine.element_types[0]), 0
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of a tile's groups, each by the cheapest vertex."""
         image, kernel = operands
         shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
@@ -263,9 +253,7 @@ class Convolution(Codelet):
         """That of a product, where the kernel has one position."""
         return "product" if all(w[0] == 1 for w in self.window) else "windows"
 
-    def table_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def table_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the bytes of the tables of a convolution by the AMP unit, in the smaller form."""
         image, kernel = operands
         shape = self.tile_shape(image.shape, kernel.shape, results[0].shape)
@@ -314,7 +302,6 @@ class Convolution(Codelet):
         )  # fmt: skip
 
     def _with_sizes(self, kernel: Sizes) -> list[WindowDimension]:
-        """Return the window with the kernel's sizes."""
         sizes = [kernel[d] for d in self.rhs[2:]]
         return [
             WindowDimension(size, *fields[1:])
@@ -328,7 +315,6 @@ class Convolution(Codelet):
     def _groups(
         self, image: Sequence[Amount], kernel: Sequence[Amount], result: Sequence[Amount]
     ) -> tuple[Amount, Amount]:
-        """Return how many feature groups and batch groups a tile has."""
         features: Amount = self.feature_groups
         batches: Amount = self.batch_groups
         if self.feature_groups > 1 and np.all(kernel[self.rhs[0]]):
@@ -338,7 +324,6 @@ class Convolution(Codelet):
         return features, batches
 
     def _cut_of_kernel(self, along: int) -> int:
-        """Return the dimension of the kernel that a cut cuts."""
         return self.rhs[along + 1] if along else self.rhs[0]
 
     def _cut_of_image(self, label: int, along: int, part: int, result: Sizes) -> Index:

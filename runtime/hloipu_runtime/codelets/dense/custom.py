@@ -1,19 +1,17 @@
 """LAPACK routines that programs for CPUs call, each matrix on one tile."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -40,7 +38,6 @@ _TRIDIAGONAL_SLOTS = 40
 
 
 @codelet
-@dataclass(frozen=True)
 class LapackCall(Codelet):
     """One routine of `kernels/linear_algebra/lapack.py` on batches, by its target.
 
@@ -63,19 +60,19 @@ class LapackCall(Codelet):
         """Element type that the routine computes in."""
         return element_type_of(self.target)
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each batch dimension."""
         require(self.target in LAPACK_TARGETS, "no such routine")
         count = self._batch_rank(operands[0].shape)
         require(count >= 0, "no matrices")
         batch = tuple(Index(d) for d in range(count))
 
-        def each(tensors: Sequence[Tensor]) -> tuple[tuple[Index, ...], ...]:
+        def each(tensors: Tensors) -> tuple[tuple[Index, ...], ...]:
             return tuple(batch + (ALL,) * (len(tensor.shape) - count) for tensor in tensors)
 
         return Indexing(operands[0].shape[:count], each(operands), each(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Call the routine on all matrices of all tiles."""
         shared = share(operands)
         count = self._batch_rank(operands[0].part)
@@ -83,9 +80,7 @@ class LapackCall(Codelet):
         computed = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
         return [spread(x, operands[0].grid, shared.grid) for x in computed]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one worker a matrix; of a triangular solve, a right-hand side."""
         shape = operands[0].shape
         count = self._batch_rank(shape)

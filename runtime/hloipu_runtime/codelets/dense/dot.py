@@ -13,19 +13,19 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, split
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.contractions.contraction import (
     DotDimensions,
     Matrices,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 
 @codelet
-@dataclass(frozen=True)
 class Dot(Codelet):
     """Contracts two operands; the result has batch dims, free dims of lhs, free dims of rhs.
 
@@ -68,7 +67,7 @@ class Dot(Codelet):
     """Of the result."""
     part: int = 0
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return labels of the result's dimensions in order; pieces are a label too."""
         lhs, rhs = operands
         pieces = 1 if self.part else 0
@@ -90,14 +89,14 @@ class Dot(Codelet):
         labels = tuple(Index(label) for label in range(len(shape)))
         return Indexing(shape, (tuple(left), tuple(right)), (labels,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Contract; grid axes along which only one operand varies become free dims of it."""
         lhs, rhs = operands
         if not results[0].grid and not self.part:
             return [dot_general(lhs.data, rhs.data, self._dimensions, self.element_type)]
         return list(self._on_grid(lhs, rhs, results[0])([lhs.data, rhs.data], [None]))
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, what layouts decide decided once where blocks have arrays."""
         (result,) = results
         lhs, rhs = operands
@@ -154,9 +153,7 @@ class Dot(Codelet):
 
         return run
 
-    def straight_on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Straight | None:
+    def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the product of small floats as calls, operands put in order as BLAS takes them."""
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 
@@ -247,7 +244,7 @@ class Dot(Codelet):
             for d in contracting
         )
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the product as one call, of two matrices with little around it."""
         if self.part:
             return None
@@ -290,9 +287,7 @@ class Dot(Codelet):
             return None  # each piece is rounded; of wider sums only the order differs
         return replace(self, part=0, element_type=combine.element_types[0]), 0
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one product for each piece and batch element."""
         # Pieces of f16 are partial sums as the unit keeps them; a whole product is rounded to it.
         half = bool(self.part) and self.element_type == "f16"
@@ -305,14 +300,12 @@ class Dot(Codelet):
         """That of products by the AMP unit."""
         return "product"
 
-    def table_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def table_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the bytes of the tables of a product by the AMP unit."""
         types = (operands[0].element_type, operands[1].element_type)
         return product_table_bytes(machine, self._product(operands, results), types)
 
-    def _product(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Product:
+    def _product(self, operands: Tensors, results: Tensors) -> Product:
         lhs, rhs = operands
         depth = prod(lhs.shape[d] for d in self.lhs_contracting)
         pieces = results[0].shape[0] if self.part else 1

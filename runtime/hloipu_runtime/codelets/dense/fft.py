@@ -6,8 +6,6 @@ n1, multiply by exp(-+2 pi i k1 i2 / (n1 n2)), transform along n2; element [k1, 
 frequency k1 + n1 k2 (J. W. Cooley and J. W. Tukey, Math. Comp. 19, 1965).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,10 +13,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -37,7 +36,6 @@ _VERTEX_CYCLES = 11
 
 
 @codelet
-@dataclass(frozen=True)
 class Fft(Codelet):
     """Transforms along one dimension; `kind` is FFT, IFFT, RFFT or IRFFT."""
 
@@ -49,7 +47,7 @@ class Fft(Codelet):
     length: int
     """In the time domain."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Every other dimension may be split."""
         given, wanted = list(operands[0].shape), list(results[0].shape)
         require(self.kind in KINDS, "no kind of transform")
@@ -62,7 +60,7 @@ class Fft(Codelet):
         sizes, each = batch_labels(operands[0].shape, (self.dimension,))
         return Indexing(sizes, (each,), (each,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Transform all rows of all tiles at once."""
         grid = operands[0].grid
         shared = share(operands)
@@ -71,9 +69,7 @@ class Fft(Codelet):
         transformed = np.moveaxis(fft(rows, self.kind, (self.length,)), -1, axis)
         return [spread(transformed, grid, shared.grid)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of the cheaper of a row to a worker, and all workers on each row."""
         size = operands[0].shape[self.dimension]
         rows = operands[0].elements // size if size else 0
@@ -91,7 +87,6 @@ class Fft(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Twiddle(Codelet):
     """Multiplies element [.., i, .., j, ..] by exp(+-2 pi i (i j) / total), i and j two dims."""
 
@@ -101,13 +96,13 @@ class Twiddle(Codelet):
     total: int
     inverse: bool = False
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Every dimension may be split."""
         shape = operands[0].shape
         each = tuple(Index(d) for d in range(len(shape)))
         return Indexing(shape, (each,), (each,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Multiply, by factors that are computed in double precision."""
         (block,) = operands
         i, j = (_places(block, d) for d in self.dimensions)
@@ -120,9 +115,7 @@ class Twiddle(Codelet):
         """Elements are computed where they lie."""
         return True
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one product an element; the factors are a table."""
         if not operands[0].elements:
             return TileWork(0)

@@ -1,7 +1,5 @@
 """Cholesky decomposition and triangular solve of batches of small matrices, each on one tile."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -10,11 +8,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -30,7 +28,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Cholesky(Codelet):
     """Factors symmetric or Hermitian matrices [.., n, n]; zeros in the other triangle."""
 
@@ -40,29 +37,26 @@ class Cholesky(Codelet):
     lower: bool
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each batch dimension."""
         rank = len(operands[0].shape)
         require(rank > 1 and len(set(operands[0].shape[-2:])) == 1, "no square matrices")
         sizes, each = batch_labels(operands[0].shape, (rank - 2, rank - 1))
         return Indexing(sizes, (each,), (each,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Factor all matrices of all tiles at once."""
         shared = share(operands)
         factor = cholesky(shared.arrays[0], self.lower, self.element_type)
         return [spread(factor, operands[0].grid, shared.grid)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one worker a matrix."""
         *batch, n, _ = operands[0].shape
         return cholesky_work(machine, prod(batch), n, self.element_type)
 
 
 @codelet
-@dataclass(frozen=True)
 class TriangularSolve(Codelet):
     """Solves op(a) x = b, or x op(a) = b, for (a, b) with a triangular."""
 
@@ -76,7 +70,7 @@ class TriangularSolve(Codelet):
     """Which op: NO_TRANSPOSE, TRANSPOSE or ADJOINT."""
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return labels of the batch and of the right-hand sides: columns of b, or rows."""
         rank = len(operands[1].shape)
         require(rank > 1 and self.transpose_a in TRANSPOSES, "no such system")
@@ -85,7 +79,7 @@ class TriangularSolve(Codelet):
         batch = tuple(Index(d) for d in range(rank - 2))
         return Indexing(sizes, ((*batch, ALL, ALL), b), (b,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Solve all systems of all tiles at once; matrices that tiles share are inverted once."""
         a, b = operands
         matrices = share([a]).arrays[0]
@@ -100,9 +94,7 @@ class TriangularSolve(Codelet):
         )
         return [np.asarray(solution)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one worker a right-hand side."""
         *batch, rows, columns = operands[1].shape
         n, sides = (rows, columns) if self.left_side else (columns, rows)

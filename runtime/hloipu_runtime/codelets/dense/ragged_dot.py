@@ -1,7 +1,6 @@
 """Ragged dot: groups of consecutive rows, or of products, each contracted apart."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -10,12 +9,12 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import one_by_one
@@ -29,7 +28,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class RaggedDot(Codelet):
     """Contracts groups of lhs along its ragged dimension; operands are lhs, rhs, group sizes.
 
@@ -44,7 +42,7 @@ class RaggedDot(Codelet):
     rhs_group: int
     """Dimension of rhs that counts groups; -1: it has none."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return labels of free dimensions."""
         lhs, rhs, group_sizes = operands
         left, right = [ALL] * len(lhs.shape), [ALL] * len(rhs.shape)
@@ -62,7 +60,7 @@ class RaggedDot(Codelet):
         numbers = (ALL,) * len(group_sizes.shape)
         return Indexing(tuple(sizes), (tuple(left), tuple(right), numbers), (tuple(result),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Contract, on a grid one tile after the other."""
         if results[0].grid:
             dtype = storage_dtype(self.dot.element_type)
@@ -79,9 +77,7 @@ class RaggedDot(Codelet):
         computed = ragged_dot(lhs, rhs, group_sizes, dims, self.dot.element_type)
         return [np.asarray(computed)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of a product for each group, all of one size; that is an assumption."""
         lhs, rhs, group_sizes = operands
         groups = max(1, group_sizes.shape[-1])

@@ -1,7 +1,5 @@
 """Scaled dot: operands in small formats with a scale for each block, contracted."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -11,10 +9,12 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import pair, repeat
@@ -27,7 +27,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class ScaledDot(Codelet):
     """Contracts lhs and rhs after scaling; operands are lhs, rhs and their scales.
 
@@ -40,7 +39,7 @@ class ScaledDot(Codelet):
     types: tuple[str, str, str, str]
     """Of the operands."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return labels of the result's dimensions, those of blocks counting blocks."""
         dot = self.dot
         indices = [[ALL] * len(tensor.shape) for tensor in operands]
@@ -65,7 +64,7 @@ class ScaledDot(Codelet):
                 place += 1
         return Indexing(tuple(sizes), tuple(map(tuple, indices)), (tuple(result),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Contract; grid axes along which one operand and its scale vary are free dims of it."""
         lhs, lhs_scale = _alike(operands[0], operands[2])
         rhs, rhs_scale = _alike(operands[1], operands[3])
@@ -84,9 +83,7 @@ class ScaledDot(Codelet):
         shape = (*results[0].grid, *results[0].part)
         return [repeat(computed.transpose(folded.order), varies, shape)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of a product; scaling is assumed to cost a multiply for each element."""
         lhs, rhs = operands[:2]
         dot = self.dot
@@ -113,7 +110,7 @@ def _blocks(operand: Tensor, scale: Tensor) -> list[int]:
 
 
 def _follow(
-    operands: Sequence[Tensor],
+    operands: Tensors,
     indices: list[list[Index]],
     side: int,
     dimension: int,

@@ -13,30 +13,23 @@ from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import one_of
-from hloipu_runtime.codelets.core.placing import (
-    delivered,
-    is_whole,
-    owned_copy,
-    same_memory,
-)
+from hloipu_runtime.codelets.core.placing import delivered, is_whole, owned_copy, same_memory
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.indexed.placed_windows import by_place, window_of, write_window
-from hloipu_runtime.codelets.indexed.ranges import (
-    agreed_starts,
-)
+from hloipu_runtime.codelets.indexed.ranges import agreed_starts
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles
@@ -47,14 +40,13 @@ SUPERVISOR_CYCLES = 25
 
 
 @codelet
-@dataclass(frozen=True)
 class DynamicSlice(Codelet):
     """Takes the window of the result's size. Operands: data, one start for each dimension."""
 
     name: ClassVar[str] = "dynamic-slice"
     is_compiled: ClassVar[bool] = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the result in any way; the operand only in dimensions that are taken whole."""
         whole, shape = operands[0].shape, results[0].shape
         return Indexing(
@@ -63,7 +55,7 @@ class DynamicSlice(Codelet):
             (every_dimension(len(shape)),),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return a view, moving on from tile to tile where tiles hold parts of the window."""
         source, scalars, result = operands[0], operands[1:], results[0]
         if is_whole(result):
@@ -74,7 +66,7 @@ class DynamicSlice(Codelet):
             return [by_place(self.run, operands, results, result.whole)]
         return [delivered(window_of(source, result, told), result)]
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, on tiles that hold of the data what they hold of the window as one copy."""
         general = super().bound(operands, results)
         source, result = operands[0], results[0]
@@ -101,20 +93,17 @@ class DynamicSlice(Codelet):
         ends = zip(unused[0], unused[-1], strict=True)
         return all(of_data or not of_window for of_data, of_window in ends)
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the window as a view."""
         window = window_at(operands[0].part, results[0].part)
         return one_call(lambda x, *at: x[window(at)], len(operands), results[0].part)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge moving the result's elements."""
         return window_work(machine, results[0], operands[0].shape)
 
 
 @codelet
-@dataclass(frozen=True)
 class DynamicUpdateSlice(Codelet):
     """Replaces a window. Operands: data, window, one start for each dimension.
 
@@ -126,14 +115,14 @@ class DynamicUpdateSlice(Codelet):
     is_compiled: ClassVar[bool] = True
     overwrites_a_part: ClassVar[bool] = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension; the window only where it is as long as the data."""
         shape, window = results[0].shape, operands[1].shape
         every = every_dimension(len(shape))
         scalars = ((),) * (len(operands) - 2)
         return Indexing(shape, (every, whole_dimensions(window, shape), *scalars), (every,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Write each tile's share of the window."""
         source, window, scalars, result = operands[0], operands[1], operands[2:], results[0]
         if is_whole(source):
@@ -149,7 +138,7 @@ class DynamicUpdateSlice(Codelet):
         write_window(out, source, window, told)
         return [out]
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, of whole data in its own place as one assignment."""
         general = super().bound(operands, results)
         if not is_whole(operands[0]):
@@ -165,7 +154,7 @@ class DynamicUpdateSlice(Codelet):
 
         return run
 
-    def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
+    def _on_grid(self, operands: Blocks, results: Blocks) -> Bound | None:
         """Return `run` on tiles that make up all data and have of the window what they replace."""
         if any(block.array is None for block in (*operands, *results)):
             return None
@@ -193,9 +182,7 @@ class DynamicUpdateSlice(Codelet):
         """Say yes for ends of the data, which the window reaches where it is as long."""
         return all(of_data or not of_window for of_data, of_window in zip(*unused[:2], strict=True))
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge moving the window's elements, as many as a tile can hold."""
         shape = results[0].shape
         most = tuple(map(min, operands[1].shape, shape))
@@ -206,7 +193,7 @@ class DynamicUpdateSlice(Codelet):
         return operand == 0
 
 
-def _told(scalars: Sequence[Block]) -> Callable[[Sequence[Array]], list[int] | None]:
+def _told(scalars: Blocks) -> Callable[[Sequence[Array]], list[int] | None]:
     """Return what takes the starts of a window from all tiles; it gives None where they differ."""
     takes = [one_of(block) for block in scalars]
     firsts = [(0,) * block.data.ndim for block in scalars]

@@ -9,10 +9,12 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import line_of_starts
@@ -26,7 +28,6 @@ from hloipu_runtime.codelets.indexed.gather_parts import Places
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.indexed.ranges import agreed_starts, clamped
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.costs import TileWork
@@ -34,7 +35,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class DynamicSliceCandidates(Codelet):
     """Takes, of a window, what falls into each range of `block` elements along one dimension.
 
@@ -46,7 +46,7 @@ class DynamicSliceCandidates(Codelet):
     dimension: int
     block: int
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the ranges, and the window as `DynamicSlice` does."""
         shape = results[0].shape
         source = [
@@ -55,12 +55,10 @@ class DynamicSliceCandidates(Codelet):
         ]
         source[self.dimension] = Index(0, self.block, 0, self.block)
         return Indexing(
-            shape,
-            (tuple(source), *((),) * (len(operands) - 1)),
-            (every_dimension(len(shape)),),
+            shape, (tuple(source), *((),) * (len(operands) - 1)), (every_dimension(len(shape)),)
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Take the window as if all lay in the tile's range, and keep what does."""
         source, scalars, result = operands[0], operands[1:], results[0]
         sizes, rank = result.whole[1:], len(result.grid)
@@ -124,9 +122,7 @@ class DynamicSliceCandidates(Codelet):
         """With `OrBits` behind it, this is a dynamic slice."""
         return (DynamicSlice(), 0) if isinstance(combine, OrBits) else None
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the window as if all lay in the tile's range: where it is, data decides."""
         shape = results[0].shape[1:]
         most = tuple(map(min, shape, operands[0].shape))

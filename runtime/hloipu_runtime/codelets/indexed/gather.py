@@ -11,12 +11,14 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import delivered, is_whole, line_of_starts
@@ -32,7 +34,6 @@ from hloipu_runtime.codelets.indexed.gather_parts import (
 )
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.gather import GatherDimensions, clamp_starts, gather, gathering
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
@@ -43,7 +44,6 @@ _SKIPPED_SLOTS = 8
 
 
 @codelet
-@dataclass(frozen=True)
 class Gather(Codelet):
     """Picks the slice at each index vector; starts are clamped. Operands: table, indices."""
 
@@ -51,7 +51,7 @@ class Gather(Codelet):
     dims: GatherDimensions
     slice_sizes: Sizes
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the result in any way, the indices with it, and the table where slices are whole.
 
         Dimensions that the indices walk along are whole on each tile.
@@ -61,7 +61,7 @@ class Gather(Codelet):
         source = _operand_indices(self.dims, self.slice_sizes, *shapes)
         return Indexing(shape, source, (every_dimension(len(shape)),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Gather on all tiles at once."""
         table, indices = operands
         (result,) = results
@@ -73,7 +73,7 @@ class Gather(Codelet):
         gathered = _gather_at(table, places, self.dims, sizes)
         return [delivered(np.broadcast_to(gathered, (*result.grid, *result.part)), result)]
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`; tiles that make up one box, each with what it takes, are as one."""
         general = super().bound(operands, results)
         if not results[0].grid or any(block.array is None for block in (*operands, *results)):
@@ -103,7 +103,7 @@ class Gather(Codelet):
 
         return run
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the gather as one call; of whole slices alone it is a view."""
         table, indices = operands[0].part, operands[1].part
         function = gathering(table, indices, self.dims, self.slice_sizes)
@@ -111,15 +111,12 @@ class Gather(Codelet):
         is_fresh = any(table[d] != self.slice_sizes[d] for d in indexed)
         return one_call(function, 2, results[0].part, is_fresh=is_fresh)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the slices, dealt to the workers."""
         return _slices_work(machine, self.dims, operands, results[0], results[0].shape)
 
 
 @codelet
-@dataclass(frozen=True)
 class GatherCandidates(Codelet):
     """Picks, of each slice, what falls into each range of `block` elements of one table dimension.
 
@@ -135,7 +132,7 @@ class GatherCandidates(Codelet):
     ranges: int = 0
     """Number of ranges, over which slices are taken to be spread evenly; 0: all fall into each."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the ranges, and all else as `Gather` does."""
         table, indices = operands[0].shape, operands[1].shape
         shape = results[0].shape
@@ -144,7 +141,7 @@ class GatherCandidates(Codelet):
         ranges[self.dimension] = Index(0, self.block, 0, self.block)
         return Indexing(shape, (tuple(ranges), places), (every_dimension(len(shape)),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Gather as if all lay in the tile's range, and keep what does."""
         table, indices = operands
         places = places_of(self.dims, self.slice_sizes, indices, table.whole)
@@ -154,7 +151,7 @@ class GatherCandidates(Codelet):
             )
         ]
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`; tiles that make up one box, each with its range of the table, are as one.
 
         Slices of one element along the ranges are gathered once and go to the entry of the range
@@ -221,9 +218,7 @@ class GatherCandidates(Codelet):
         """With `OrBits` behind it, this is a gather."""
         return (Gather(self.dims, self.slice_sizes), 0) if isinstance(combine, OrBits) else None
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the slices that lie in the tile's ranges, a look at the others, and zeros.
 
         Where slices lie, data decides. That they lie evenly is what poplibs's planner assumes
@@ -276,7 +271,7 @@ def candidates(
 def _have_their_slices(
     dims: GatherDimensions,
     sizes: Sizes,
-    operands: Sequence[Block],
+    operands: Blocks,
     result: Block,
     boxes: tuple[Box, Box],
     box: Box,
@@ -341,7 +336,6 @@ def _one_by_one(
 def _gather_at(
     table: Block, places: Places, dims: GatherDimensions, slice_sizes: Sequence[int]
 ) -> Array:
-    """Gather each tile's slices at places in its part of the table."""
     rank = len(table.grid)
     return gather_parts(table.data, places.vectors(), rank, local_dims(dims, places), slice_sizes)
 
@@ -386,7 +380,7 @@ def _operand_indices(
 def _slices_work(
     machine: Machine,
     dims: GatherDimensions,
-    operands: Sequence[Tensor],
+    operands: Tensors,
     result: Tensor,
     slices: Sizes,
     share: float = 1.0,

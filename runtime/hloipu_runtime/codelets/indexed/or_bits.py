@@ -1,6 +1,5 @@
 """Joins candidates by a bitwise or: one part has each element's bits."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -8,23 +7,21 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import delivered
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class OrBits(Codelet):
     """Combines the parts along the leading dimension by a bitwise or of their bits.
 
@@ -35,12 +32,12 @@ class OrBits(Codelet):
 
     name: ClassVar[str] = "or-bits"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the result; the parts come to each tile."""
         every = every_dimension(len(results[0].shape))
         return Indexing(results[0].shape, ((ALL, *every),), (every,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Or the bits of the arrays."""
         source = operands[0]
         bits = _as_bits(source.data)
@@ -49,9 +46,7 @@ class OrBits(Codelet):
         shape = (*source.grid, *source.part[1:])
         return [delivered(np.asarray(out).view(source.data.dtype).reshape(shape), results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a strided reduction of 64-bit words, which is assumed of an or.
 
         graphcore/poplibs: lib/popops/reduction/CycleEstimationFunctions.cpp, with one stride.

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Sizes
+from hloipu_runtime.codelets.core.codelet import Array, Block, Blocks, Sizes
 from hloipu_runtime.codelets.core.placing import delivered, first_start, line_of_starts
 from hloipu_runtime.codelets.indexed.ranges import Stretch, Walk, clamped, moving_window, stretches
 from hloipu_runtime.kernels.core import movement
@@ -77,10 +77,7 @@ def _window_at(
 
 
 def by_place(
-    run: Callable[[Sequence[Block], Sequence[Block]], list[Array]],
-    operands: Sequence[Block],
-    results: Sequence[Block],
-    window: Sizes,
+    run: Callable[[Blocks, Blocks], list[Array]], operands: Blocks, results: Blocks, window: Sizes
 ) -> Array:
     """Run once for each place that some tile was told, and keep what those tiles compute.
 

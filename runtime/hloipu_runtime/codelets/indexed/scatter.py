@@ -9,12 +9,13 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression_form import Expression
@@ -30,7 +31,6 @@ from hloipu_runtime.codelets.indexed.scatter_parts import (
     window_sizes,
 )
 from hloipu_runtime.codelets.ops.move import every_dimension
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import Combiner
 from hloipu_runtime.kernels.scatter import How, ScatterDimensions
 from hloipu_runtime.machine.charges import over
@@ -45,7 +45,6 @@ _LARGE_ELEMENTS = 1 << 14
 
 
 @codelet
-@dataclass(frozen=True)
 class Scatter(Codelet):
     """Combines windows into operands; n operands, indices, n updates.
 
@@ -72,7 +71,7 @@ class Scatter(Codelet):
         """That of its monoid."""
         return f"{self.name}-{self.monoid}"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension of the operands; updates follow where windows are whole.
 
         Indices and updates are split along batching dimensions, and else whole on every tile.
@@ -92,12 +91,10 @@ class Scatter(Codelet):
             if d in batching:
                 places[d] = windows[place] = Index(batching[d])
         return Indexing(
-            shape,
-            (*(every,) * count, tuple(places), *(tuple(windows),) * count),
-            (every,) * count,
+            shape, (*(every,) * count, tuple(places), *(tuple(windows),) * count), (every,) * count
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Scatter on all tiles at once, in place where results are the operands' memory."""
         count = len(results)
         data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
@@ -132,7 +129,7 @@ class Scatter(Codelet):
         )  # fmt: skip
         return [_kept(own, new) for own, new in zip(owned, scattered, strict=True)]
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""
         general = super().bound(operands, results)
         if len(results) != 1 or not results[0].grid or prod(results[0].whole) >= _LARGE_ELEMENTS:
@@ -189,7 +186,7 @@ class Scatter(Codelet):
         count = (len(unused) - 1) // 3
         return not any(map(any, unused[count : 2 * count + 1]))
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the scatter into a small array as one call; large ones are changed in place."""
         if len(results) != 1 or prod(results[0].part) >= _LARGE_ELEMENTS:
             return None
@@ -215,9 +212,7 @@ class Scatter(Codelet):
 
         return region(self.body)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the windows that fall into the tile, evenly over its workers' ranges.
 
         Every worker looks at all of them (graphcore/poplibs: lib/popops/PerformanceEstimation.cpp,
@@ -239,9 +234,7 @@ class Scatter(Codelet):
             assumed += copied.assumed_cycles + (each if rests or looks.are_noted else 0)
         return TileWork(cycles, assumed)
 
-    def room_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the room of the notes, all windows in one tile at worst."""
         count = len(results)
         looks, _ = self._looks(machine, results[0].shape, operands[count + 1].shape)
@@ -255,7 +248,6 @@ class Scatter(Codelet):
         return _Looks(machine, pieces, here, start, skip), run
 
     def _share(self, part: Sizes, updates: Sizes) -> float:
-        """Return which share of the windows meets a tile's part."""
         if not self.whole:
             return 1.0
         windows = window_sizes(self.dims, len(part), updates)
@@ -265,7 +257,6 @@ class Scatter(Codelet):
         )
 
     def _slots(self, machine: Machine, element_type: str, run: int) -> tuple[int, bool]:
-        """Return the slots to combine one piece, and whether they are assumed."""
         if self.monoid == "assign":
             return multi_slice_slots(machine, element_type, run), False
         step = combining(machine, element_type, self.monoid, self.body)

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from hloipu_runtime.codelets.core.codelet import Array, Block
+from hloipu_runtime.codelets.core.codelet import Array, Block, Blocks
 from hloipu_runtime.codelets.core.placing import first_start, is_shared, line_of_starts
 from hloipu_runtime.codelets.indexed.scatter_parts import window_sizes
 from hloipu_runtime.kernels.core.monoids import Combiner
@@ -24,9 +24,9 @@ from hloipu_runtime.kernels.scatter_rows import combine_window
 
 def scatter_few(
     dims: ScatterDimensions,
-    operands: Sequence[Block],
+    operands: Blocks,
     indices: Block,
-    updates: Sequence[Block],
+    updates: Blocks,
     combiner: Combiner | str,
     element_types: Sequence[str],
 ) -> bool:

@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Sizes
+from hloipu_runtime.codelets.core.codelet import Array, Block, Blocks, Sizes
 from hloipu_runtime.codelets.core.placing import is_shared, line_of_starts
 from hloipu_runtime.kernels.native.targets import inside
 from hloipu_runtime.kernels.scatter import ScatterDimensions
@@ -64,7 +64,7 @@ def batch_places(dims: ScatterDimensions, indices_rank: int) -> list[tuple[int, 
 
 
 def scatter_parts(
-    dims: ScatterDimensions, operand: Block, indices: Block, updates: Sequence[Block]
+    dims: ScatterDimensions, operand: Block, indices: Block, updates: Blocks
 ) -> PartScatter:
     """Return the kernel's call for operands of shape grid + part, whatever their ranges are."""
     return _Call(dims, operand, indices, updates).part_scatter()
@@ -77,7 +77,7 @@ class _Call:
     dims: ScatterDimensions
     operand: Block
     indices: Block
-    updates: Sequence[Block]
+    updates: Blocks
     axes: list[Axis] = field(default_factory=list)
     columns: dict[int, Array] = field(default_factory=dict)
     """Place of each window along an axis of the operand array, grid axes included."""

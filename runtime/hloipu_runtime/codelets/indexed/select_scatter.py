@@ -1,7 +1,6 @@
 """Select-and-scatter, tile by tile from the windows that reach its results."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,10 +9,11 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression import region
@@ -29,7 +29,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class SelectAndScatter(Codelet):
     """Fills the operand's shape with init, then takes each source value in at its window's choice.
 
@@ -48,7 +47,7 @@ class SelectAndScatter(Codelet):
     body: Expression | None
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension whose windows do not span the whole of it."""
         shape = operands[0].shape
         sizes: list[int] = []
@@ -73,12 +72,12 @@ class SelectAndScatter(Codelet):
             result.append(indices[2])
         return Indexing(tuple(sizes), (tuple(chosen_from), tuple(source), ()), (tuple(result),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Choose in every window that reaches the results, and keep the results."""
         operand, source, init = operands
         result = results[0]
         shared = share([operand, source])
-        inits = distinct_scalars([init], result.grid)
+        inits = distinct_scalars([init])
         if inits is None:
             return one_by_one(self.run, operands, results, [operand.data.dtype])
         rank = len(shared.grid)
@@ -87,10 +86,7 @@ class SelectAndScatter(Codelet):
         trivial = [WindowDimension(1)] * rank
         choose: Any = self.select or _predicate(self.select_body)
         how: Any = self.monoid or _region(self.body)
-        whole = (
-            (*shared.grid, *operand.whole),
-            (*trivial, *dimensions),
-        )
+        whole = ((*shared.grid, *operand.whole), (*trivial, *dimensions))
         made = select_and_scatter(
             shared.arrays[0],
             shared.arrays[1],
@@ -118,9 +114,7 @@ class SelectAndScatter(Codelet):
         out[tuple(target)] = made[tuple(source)]
         return out
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of pooling backwards over the tile's source values."""
         window = dimensions_of(self.window)
         tensors = (*operands[:2], *results)

@@ -9,20 +9,20 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.codelets.costs.elementwise import elementwise_work
-from hloipu_runtime.codelets.costs.expression_code import expression_bytes, single_op
+from hloipu_runtime.codelets.costs.expression_loops import expression_bytes, single_op
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -48,7 +48,6 @@ class _Arrangement(NamedTuple):
 
 
 @codelet
-@dataclass(frozen=True)
 class Elementwise(Codelet):
     """Computes an expression for each element of the result.
 
@@ -73,7 +72,7 @@ class Elementwise(Codelet):
         """That of its op, where it is one."""
         return f"{self.name}-{single_op(self.expression)}"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension of the result."""
         place = tuple(Index(d) for d in range(self.rank))
         return Indexing(
@@ -82,12 +81,12 @@ class Elementwise(Codelet):
             (place,) * len(results),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute the expression on all parts at once."""
         run = self.bound(operands, results)
         return list(run([block.data for block in operands], [block.array for block in results]))
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return the expression's plan for these sizes, operands arranged before it."""
         target = results[0]
         shapes, moved = self._arranged(operands, target)
@@ -103,7 +102,7 @@ class Elementwise(Codelet):
 
         return run
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the arrangements and the expression's nodes, unless large arrays are walked."""
         shapes, moved = self._arranged(operands, results[0])
         straight = self._plan.straight(shapes, results[0].grid + results[0].part)
@@ -132,7 +131,7 @@ class Elementwise(Codelet):
     straight_on_grid = straight
 
     def _arranged(
-        self, operands: Sequence[Block], target: Block
+        self, operands: Blocks, target: Block
     ) -> tuple[list[Sizes], list[tuple[int, Sizes, tuple[Any, ...]]]]:
         """Return the operands' shapes as the expression sees them, and how some get theirs."""
         axes = len(target.grid)
@@ -147,15 +146,12 @@ class Elementwise(Codelet):
             shapes[k] = target.grid + tuple(next(ordered) if x else 1 for x in arrangement.places)
         return shapes, moved
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of one tile, by the tables of popops."""
         return elementwise_work(
             machine,
             self.expression,
             self.labels,
-            [tensor.shape for tensor in operands],
             results[0].shape,
         )
 

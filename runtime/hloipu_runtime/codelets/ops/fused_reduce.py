@@ -12,11 +12,13 @@ from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.constants import text_of
@@ -25,18 +27,15 @@ from hloipu_runtime.codelets.core.grids import are_stored_once, one_of
 from hloipu_runtime.codelets.core.straight import Straight
 from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
-from hloipu_runtime.codelets.costs.expression_code import expression_bytes
-from hloipu_runtime.codelets.costs.expression_loops import COLUMN_REGISTERS, numbers_in
-from hloipu_runtime.codelets.costs.issuing import (
-    Issue,
-    accumulated,
-    load_issue,
-    op_issue,
+from hloipu_runtime.codelets.costs.expression_loops import (
+    COLUMN_REGISTERS,
+    expression_bytes,
+    numbers_in,
 )
+from hloipu_runtime.codelets.costs.issuing import Issue, accumulated, load_issue, op_issue
 from hloipu_runtime.codelets.costs.reduce import reduce_room_bytes, reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -45,7 +44,6 @@ Array = np.ndarray[Any, Any]
 
 
 @codelet
-@dataclass(frozen=True)
 class FusedReduce(Codelet):
     """Reduces an expression's results by a monoid; operands are the expression's, then inits.
 
@@ -73,7 +71,7 @@ class FusedReduce(Codelet):
             [self.expression], results + len(self.labels), loops=1, reductions=results
         )
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension of the result; pieces are a label too."""
         pieces = len(self.parts)
         place = [ALL] * self.rank
@@ -89,7 +87,7 @@ class FusedReduce(Codelet):
             (tuple(Index(n) for n in range(len(shape))),) * len(results),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute the expression, a few rows at a time where they lie side by side, and reduce."""
         count = len(self.labels)
         if not results[0].grid and not self.parts:
@@ -112,7 +110,7 @@ class FusedReduce(Codelet):
         ]
         return self._reduce.run([*blocks, *operands[count:]], results)
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, a few rows at a time."""
         count = len(self.labels)
         if not results[0].grid and not self.parts:
@@ -132,7 +130,7 @@ class FusedReduce(Codelet):
 
         return run
 
-    def _by_rows(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def _by_rows(self, operands: Blocks, results: Blocks) -> Bound:
         """Return the reduction, made ready for each choice of values that it starts from."""
 
         @lru_cache(maxsize=4)
@@ -151,21 +149,19 @@ class FusedReduce(Codelet):
         inits = arrays[len(self.labels) :]
         return tuple(text_of(x, kind) for x, kind in zip(inits, self.element_types, strict=True))
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the expression and the reduction as calls, of small arrays; of one result."""
         if len(results) > 1 or self.parts or results[0].grid:
             return None
         return self._as_calls(operands, results)
 
-    def straight_on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Straight | None:
+    def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the expression and the reductions as calls, of small parts."""
         if not are_stored_once(operands[len(self.labels) :]):
             return None
         return self._as_calls(operands, results)
 
-    def _as_calls(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def _as_calls(self, operands: Blocks, results: Blocks) -> Straight | None:
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 
         count = len(self.labels)
@@ -182,9 +178,7 @@ class FusedReduce(Codelet):
         rows = [writer.spread(x, sizes) for x in computed]
         return writer.straight(self._reduce.written(writer, rows, count, results))
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of the reductions, and what of the expression their loop does not hide.
 
         One loop takes elements into the accumulators of all results.
@@ -225,7 +219,7 @@ class FusedReduce(Codelet):
         cycles = work.cycles + machine.tile.worker_contexts * added.slots
         return TileWork(cycles, cycles) if work.cycles else work
 
-    def _reduced(self, operands: Sequence[Tensor]) -> tuple[list[Tensor], frozenset[int]]:
+    def _reduced(self, operands: Tensors) -> tuple[list[Tensor], frozenset[int]]:
         """Return what is taken into accumulators, and the ops that these do by themselves."""
         sizes = sizes_of(self.labels, [x.shape for x in operands[: len(self.labels)]], self.rank)
         values = self.expression.results
@@ -234,9 +228,7 @@ class FusedReduce(Codelet):
         kinds = zip(values, self.expression.result_types, strict=True)
         return [Tensor("f16" if x in narrow else kind, sizes) for x, kind in kinds], hidden
 
-    def room_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the room for what the workers leave of each other's outputs."""
         reduced, _ = self._reduced(operands)
         return reduce_room_bytes(

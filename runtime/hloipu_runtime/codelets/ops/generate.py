@@ -1,16 +1,17 @@
 """Codelets that make values out of nothing but where they are: counts, constants, unknown work."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.constants import value_of
@@ -18,7 +19,6 @@ from hloipu_runtime.codelets.core.labels import require
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import wrap_integer
 from hloipu_runtime.kernels.core.movement import iota
 from hloipu_runtime.kernels.core.rounding import round_to
@@ -30,7 +30,6 @@ Array = np.ndarray[Any, Any]
 
 
 @codelet
-@dataclass(frozen=True)
 class Iota(Codelet):
     """Counts along one dimension; the counts of a part start where the part does."""
 
@@ -39,11 +38,11 @@ class Iota(Codelet):
     dimension: int
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension."""
         return every_dimension(results[0])
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Count: a view that repeats, or the array of the block, written."""
         block = results[0]
         if block.grid or any(isinstance(x, np.ndarray) or x for x in block.starts):
@@ -53,9 +52,7 @@ class Iota(Codelet):
             values = iota(block.part, self.dimension, self.element_type)
         return [_placed(values, block.array)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return 10 + 4 + 3 slots a vector for each worker (poplibs: popopsCycleEstimators.cpp)."""
         elements, contexts = results[0].elements, machine.tile.worker_contexts
         if not elements:
@@ -68,7 +65,6 @@ class Iota(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Fill(Codelet):
     """Writes one value, given as exact text (`constants.py`), to every element."""
 
@@ -77,19 +73,17 @@ class Fill(Codelet):
     value: str
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension."""
         return every_dimension(results[0])
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return the value: a view that repeats it, or the array of the block, written."""
         block = results[0]
         value = value_of(self.value, self.element_type)
         return [_placed(np.broadcast_to(value, block.grid + block.part), block.array)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of popops' fill (poplibs: lib/popops/PerformanceEstimation.cpp)."""
         elements, contexts = results[0].elements, machine.tile.worker_contexts
         if not elements:
@@ -142,7 +136,6 @@ def _placed(values: Array, out: Array | None) -> Array:
 
 
 @codelet
-@dataclass(frozen=True)
 class OpaqueWork(Codelet):
     """Work that nobody describes, of a number of cycles that the user states.
 
@@ -154,18 +147,16 @@ class OpaqueWork(Codelet):
     cycles: int
     """Of a call; none is known, and none is counted, of how many tiles share it."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return no labels: numbers in, a number out."""
         alone = all(tensor == Tensor("f32", ()) for tensor in (*operands, *results))
         require(alone and len(results) == 1 and self.cycles >= 0, "no cycles of one number")
         return Indexing((), ((),) * len(operands), ((),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return NaN: what it computes nobody knows."""
         return [np.full(results[0].grid + results[0].part, np.nan, np.float32)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles that the user states, which rest on nothing else."""
         return TileWork(self.cycles, self.cycles)

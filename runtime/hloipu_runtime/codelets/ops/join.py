@@ -1,4 +1,4 @@
-"""Padding and concatenation."""
+"""Padding."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -6,18 +6,17 @@ from typing import ClassVar
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
-    ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import delivered, first_start
 from hloipu_runtime.codelets.costs.moving import repeats_work, runs_work
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
@@ -25,53 +24,13 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
-class Concatenate(Codelet):
-    """Joins operands along one dimension."""
-
-    name: ClassVar[str] = "concatenate"
-    dimension: int
-
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
-        """Split the other dimensions."""
-        shape = results[0].shape
-        others = [d for d in range(len(shape)) if d != self.dimension]
-        index = tuple(Index(others.index(d)) if d in others else ALL for d in range(len(shape)))
-        return Indexing(tuple(shape[d] for d in others), (index,) * len(operands), (index,))
-
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
-        """Join behind the grid."""
-        axis = len(operands[0].grid) + self.dimension
-        arrays = [block.data for block in operands]
-        if len(arrays) == 1:
-            return [delivered(arrays[0], results[0])]
-        return [movement.concatenate(arrays, axis, results[0].array)]
-
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
-        """Charge, for each operand, runs of what lies from the dimension on."""
-        works = [
-            runs_work(
-                machine,
-                tensor.element_type,
-                tensor.elements,
-                Tensor("", tensor.shape[self.dimension :]).elements,
-            )
-            for tensor in operands
-        ]
-        return total(works)
-
-
-@codelet
-@dataclass(frozen=True)
 class Pad(Codelet):
     """Pads by (low, high, interior) per dimension; negative edges crop. Operands: data, value."""
 
     name: ClassVar[str] = "pad"
     padding: tuple[tuple[int, int, int], ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split dimensions, between elements with their interior; parts may be edges alone."""
         shape = results[0].shape
         steps = [interior + 1 for _, _, interior in self.padding]
@@ -83,7 +42,7 @@ class Pad(Codelet):
         sizes = tuple(over(size, step) for size, step in zip(shape, steps, strict=True))
         return Indexing(sizes, (source, ()), (target,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Pad each part by what its tile has of the edges."""
         source, value = operands
         result = results[0]
@@ -100,9 +59,7 @@ class Pad(Codelet):
             return [delivered(padded, result)]
         return [_padded_apart(source.data, value.data, local, result)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge filling the result and moving the operand in."""
         source, result = operands[0], results[0]
         rows = repeats_work(machine, result.element_type, 1, result.elements)
@@ -117,7 +74,6 @@ class Pad(Codelet):
 
 
 def _is_one_value(scalars: Array) -> bool:
-    """Whether all tiles read the padding value from the same memory."""
     return scalars.size == 1 or all(
         step == 0 or n == 1 for n, step in zip(scalars.shape, scalars.strides, strict=True)
     )

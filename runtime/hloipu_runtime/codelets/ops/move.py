@@ -1,28 +1,22 @@
-"""Data movement: copy, transpose, reverse, slice, broadcast."""
+"""Data movement: copy, transpose, reverse, slice, bit cast."""
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import after_grid, delivered, first_start
-from hloipu_runtime.codelets.costs.moving import (
-    NO_WORK,
-    copy_work,
-    repeats_work,
-    runs_work,
-    transpose_work,
-)
-from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.codelets.costs.moving import copy_work, runs_work, transpose_work
 from hloipu_runtime.kernels.core import movement
+from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 
@@ -33,7 +27,6 @@ def every_dimension(rank: int) -> tuple[Index, ...]:
 
 
 @codelet
-@dataclass(frozen=True)
 class Copy(Codelet):
     """Copies a tensor within each tile."""
 
@@ -41,18 +34,16 @@ class Copy(Codelet):
     rearranges: ClassVar[bool] = True
     whole_parts: ClassVar[bool] = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension."""
         every = every_dimension(len(results[0].shape))
         return Indexing(results[0].shape, (every,), (every,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return the operand, or a copy in the result's array."""
         return [delivered(operands[0].data, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a contiguous copy."""
         return copy_work(machine, results[0])
 
@@ -62,7 +53,6 @@ class Copy(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class Transpose(Codelet):
     """Reorders dimensions: result dimension i is operand dimension `permutation[i]`."""
 
@@ -71,28 +61,25 @@ class Transpose(Codelet):
     whole_parts: ClassVar[bool] = True
     permutation: tuple[int, ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension; labels are those of the result."""
         shape = results[0].shape
         source = tuple(Index(self.permutation.index(d)) for d in range(len(shape)))
         return Indexing(shape, (source,), (every_dimension(len(shape)),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Permute the axes behind the grid's."""
         source = operands[0]
         view = movement.transpose(source.data, after_grid(source.grid, self.permutation))
         return [delivered(view, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a copy, moved runs or transposed matrices, as the permutation needs."""
         source = operands[0]
         return transpose_work(machine, source.element_type, source.shape, self.permutation)
 
 
 @codelet
-@dataclass(frozen=True)
 class Reverse(Codelet):
     """Flips dimensions."""
 
@@ -100,22 +87,20 @@ class Reverse(Codelet):
     rearranges: ClassVar[bool] = True
     dimensions: tuple[int, ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the dimensions that are not flipped."""
         shape = results[0].shape
         kept = [d for d in range(len(shape)) if d not in self.dimensions]
         index = tuple(Index(kept.index(d)) if d in kept else ALL for d in range(len(shape)))
         return Indexing(tuple(shape[d] for d in kept), (index,), (index,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Flip the axes behind the grid's."""
         source = operands[0]
         axes = [len(source.grid) + d for d in self.dimensions]
         return [delivered(movement.reverse(source.data, axes), results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge runs of what lies behind the last flipped dimension."""
         result = results[0]
         flipped = [d for d in self.dimensions if result.shape[d] != 1]
@@ -124,7 +109,6 @@ class Reverse(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class StridedSlice(Codelet):
     """Takes elements `starts[d] + i * strides[d]` of dimension d, as many as the result has."""
 
@@ -133,7 +117,7 @@ class StridedSlice(Codelet):
     starts: tuple[int, ...]
     strides: tuple[int, ...]
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension; labels are those of the result."""
         source = tuple(
             Index(d, stride, start)
@@ -142,7 +126,7 @@ class StridedSlice(Codelet):
         shape = results[0].shape
         return Indexing(shape, (source,), (every_dimension(len(shape)),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Slice the axes behind the grid's; parts begin at or before the first element taken."""
         source, result = operands[0], results[0]
         slices = [slice(None)] * len(source.grid)
@@ -151,9 +135,7 @@ class StridedSlice(Codelet):
             slices.append(slice(at, at + result.part[d] * stride, stride))
         return [delivered(source.data[movement.index_of(slices)], result)]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge runs: elements of the last dimensions that are neighbours in the operand too."""
         result = results[0]
         run = 1
@@ -167,49 +149,28 @@ class StridedSlice(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
-class Broadcast(Codelet):
-    """Repeats elements: operand dimension i lies along result dimension `dimensions[i]`."""
+class BitcastConvert(Codelet):
+    """Reads bits as another type; of another width, it takes up or appends a last dimension."""
 
-    name: ClassVar[str] = "broadcast"
-    rearranges: ClassVar[bool] = True
-    dimensions: tuple[int, ...]
+    name: ClassVar[str] = "bitcast-convert"
+    source_type: str
+    target_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
-        """Split every dimension of the result; the operand is multicast along the new ones."""
-        shape = results[0].shape
-        source = tuple(Index(d) for d in self.dimensions)
-        return Indexing(shape, (source,), (every_dimension(len(shape)),))
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
+        """Split the dimensions that both shapes have."""
+        rank = min(len(operands[0].shape), len(results[0].shape))
+        shape = results[0].shape[:rank]
+        source, target = (
+            every_dimension(rank) + (ALL,) * (len(tensor.shape) - rank)
+            for tensor in (operands[0], results[0])
+        )
+        return Indexing(shape, (source,), (target,))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
-        """Return a read-only view with zero strides, or fill the result's array."""
-        source, result = operands[0], results[0]
-        shape = (*source.grid, *result.part)
-        axes = after_grid(source.grid, self.dimensions)
-        return [delivered(movement.broadcast(source.data, shape, axes), result)]
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
+        """Convert all parts at once: the last dimension is whole in each."""
+        converted = bitcast_convert(operands[0].data, self.source_type, self.target_type)
+        return [delivered(converted, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
-        """Charge filled rows where the last dimension is new, otherwise moved runs."""
-        result = results[0]
-        shape, name, elements = result.shape, result.element_type, result.elements
-        new = [d for d in range(len(shape)) if d not in self.dimensions and shape[d] != 1]
-        if not elements:
-            return NO_WORK
-        if not new:
-            return transpose_work(machine, name, operands[0].shape, _order_of(self.dimensions))
-        run = Tensor("", shape[new[-1] + 1 :]).elements
-        if run > 1:
-            return runs_work(machine, name, elements, run)
-        row = 1
-        for d in range(len(shape) - 1, -1, -1):
-            if d not in new and shape[d] != 1:
-                break
-            row *= shape[d]
-        return repeats_work(machine, name, elements // row, row)
-
-
-def _order_of(dimensions: Sequence[int]) -> list[int]:
-    """Return operand dimensions in the order in which the result has them."""
-    return sorted(range(len(dimensions)), key=dimensions.__getitem__)
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
+        """Charge a contiguous copy: in a tile's memory the bits are the same."""
+        return copy_work(machine, results[0])

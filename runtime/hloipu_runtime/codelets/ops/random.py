@@ -4,8 +4,6 @@ Counters make every part's bits a function of the key and of where the part lies
 of the whole, which is the same and needs no second way to lay out counters.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -13,10 +11,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import one_by_one
@@ -32,10 +31,7 @@ from hloipu_runtime.machine.model import Machine
 
 Array = np.ndarray[Any, Any]
 
-_BLOCK = {
-    "rng_three_fry": (114, 2),
-    "rng_philox": (343, 4),
-}
+_BLOCK = {"rng_three_fry": (114, 2), "rng_philox": (343, 4)}
 """Slots and 32-bit words of one counter in integer code, one slot an op (`rate_inside`). ThreeFry:
 the counter, 2 additions of the key, 20 rounds of 5 ops, 5 additions of two keys. Philox: the
 counter, 10 rounds of two products of 32 by 32 bits, 15 slots each, and 4 ops. Assumed: no library
@@ -48,7 +44,6 @@ _MASK64 = (1 << 64) - 1
 
 
 @codelet
-@dataclass(frozen=True)
 class RngBits(Codelet):
     """Makes random bits from a state, and the state after all of them.
 
@@ -62,7 +57,7 @@ class RngBits(Codelet):
     the cycles those of the chip's own generator, whose bits depend on tile and worker."""
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension of the bits; states are whole."""
         state, bits = results
         return Indexing(
@@ -71,7 +66,7 @@ class RngBits(Codelet):
             ((ALL,) * len(state.shape), tuple(Index(d) for d in range(len(bits.shape)))),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Make the bits of all parts."""
         states = _common(operands)
         if states is None:
@@ -87,9 +82,7 @@ class RngBits(Codelet):
         following = after.view(state.dtype).reshape(state.shape)
         return [np.broadcast_to(following, results[0].grid + state.shape), values]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of the chip's generator for `rng_default`, else of integer rounds.
 
         The chip draws 64 bits a slot and stores them beside: poplibs's `Uniform` of whole words
@@ -110,7 +103,6 @@ class RngBits(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class RngValues(Codelet):
     """Draws values from the program's random state.
 
@@ -122,12 +114,12 @@ class RngValues(Codelet):
     distribution: Literal["uniform", "normal"]
     element_type: str
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension of the values."""
         shape = results[0].shape
         return Indexing(shape, ((), (), (ALL,)), (tuple(Index(d) for d in range(len(shape))),))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Draw the values of all parts."""
         given = _common(operands)
         if given is None:
@@ -140,9 +132,7 @@ class RngValues(Codelet):
         )
         return [_cut(values, results[0])]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of the chip's own generator (poplibs: poprandCycleEstimators.cpp)."""
         elements = results[0].elements
         if not elements:
@@ -159,7 +149,6 @@ class RngValues(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class RngState(Codelet):
     """Advances the position of the program's random state, u64[3], by `delta`.
 
@@ -169,11 +158,11 @@ class RngState(Codelet):
     name: ClassVar[str] = "rng_state"
     delta: int
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return no label: every tile has all of it."""
         return Indexing((), ((ALL,),), ((ALL,), (ALL,)))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Add with carry."""
         state = operands[0].data
         after = np.array(state)
@@ -183,15 +172,13 @@ class RngState(Codelet):
         after[..., 2] += high + (after[..., 1] < low).astype(np.uint64)
         return [np.array(state[..., 1:]), after]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of one worker's few integer ops, by no source."""
         cycles = machine.tile.worker_contexts * 40
         return TileWork(cycles, cycles)
 
 
-def _common(blocks: Sequence[Block]) -> list[Array] | None:
+def _common(blocks: Blocks) -> list[Array] | None:
     """Return operands that every tile has all of; None where tiles hold different ones.
 
     All tiles of a correct program hold the same; a tile that does not must be seen to.

@@ -11,13 +11,13 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression_form import Expression
@@ -36,7 +36,6 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_room_bytes,
     reduce_work,
 )
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -51,7 +50,6 @@ _NOWHERE = (None,)
 
 
 @codelet
-@dataclass(frozen=True)
 class Reduce(Codelet):
     """Reduces operands together over dimensions; operands are n arrays, then n init scalars.
 
@@ -80,7 +78,7 @@ class Reduce(Codelet):
         """That of its monoid."""
         return f"{self.name}-{self.monoid}"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension of the results; pieces are a label too."""
         arrays = operands if self.parts else operands[: len(operands) // 2]
         pieces = len(self.parts)
@@ -97,12 +95,12 @@ class Reduce(Codelet):
             shape, (*((tuple(dimensions),) * len(arrays)), *inits), (labels,) * len(results)
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Reduce; what tiles share is reduced once."""
         places = [None] * len(results)
         return list(self._on_grid(operands, results)([x.data for x in operands], places))
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`; of small whole arrays numpy's own reduction, where that is the same."""
         if results[0].grid and all(block.array is not None for block in operands):
             return self._on_grid(operands, results)
@@ -113,7 +111,7 @@ class Reduce(Codelet):
             return super().bound(operands, results)
         return lambda arrays, outs: [short(*arrays)]
 
-    def _by_body(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def _by_body(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run` of whole arrays by the body, or numpy's own search for an extremum."""
         general = super().bound(operands, results)
         if len(self.dimensions) != 1 or self.body is None or 0 in operands[0].part:
@@ -125,7 +123,7 @@ class Reduce(Codelet):
             return general
         return by_places(general, self.dimensions[0], largest=largest)
 
-    def _on_grid(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def _on_grid(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run` on arrays that lie as those of the blocks do."""
         count = len(results)
         cut = shared_axes(operands[:count])
@@ -162,7 +160,7 @@ class Reduce(Codelet):
         """Let a monoid make results that nobody reads, but take in no such elements."""
         return bool(self.monoid) and not any(unused[0][d] for d in self.dimensions)
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the reduction of one array as one call."""
         if self.parts or len(results) != 1:
             return None
@@ -177,9 +175,7 @@ class Reduce(Codelet):
         is_fresh = self.monoid in ("add", "multiply") or (bool(self.monoid) and many)
         return one_call(function, 2, results[0].part, is_fresh=is_fresh)
 
-    def straight_on_grid(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Straight | None:
+    def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return reductions by a monoid as calls, of small parts."""
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
 
@@ -195,7 +191,7 @@ class Reduce(Codelet):
         return writer.straight(self.written(writer, rows, count, results))
 
     def written(
-        self, writer: "CallWriter", rows: Sequence[int], first_init: int, results: Sequence[Block]
+        self, writer: "CallWriter", rows: Sequence[int], first_init: int, results: Blocks
     ) -> list[int]:
         """Write reductions of rows by the monoid, from operands on that are the same on all tiles.
 
@@ -238,9 +234,7 @@ class Reduce(Codelet):
                         is_fresh=True, takes_out=False, in_place=False)  # fmt: skip
         return Straight({2: axis}, (*calls, rounding), (5,))
 
-    def _short(
-        self, operands: Sequence[Block], results: Sequence[Block]
-    ) -> Callable[..., Array] | None:
+    def _short(self, operands: Blocks, results: Blocks) -> Callable[..., Array] | None:
         """Return the reduction of a small whole array, with its init, by numpy's own.
 
         Which of two zeros wins an extremum numpy leaves open: where one does, `run` decides.
@@ -340,9 +334,7 @@ class Reduce(Codelet):
         types = combine.element_types
         return replace(self, dimensions=both, parts=(), element_types=types), len(others)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of reducing one tile's parts."""
         arrays = operands[: len(results)]
         if self.of_convolution:
@@ -351,9 +343,7 @@ class Reduce(Codelet):
             machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
         )
 
-    def room_bytes(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> int:
+    def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the room for what the workers leave of each other's outputs."""
         if self.of_convolution:
             return 0

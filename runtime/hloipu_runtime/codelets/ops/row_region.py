@@ -14,22 +14,21 @@ import numpy as np
 from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
-    Block,
+    Blocks,
     Bound,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Straight, calls_in_buffers, run_calls
-from hloipu_runtime.codelets.costs.expression_code import expression_bytes
+from hloipu_runtime.codelets.costs.expression_loops import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, aligned_empty, put
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
@@ -48,7 +47,6 @@ FEWEST_ELEMENTS = 1 << 14
 
 
 @codelet
-@dataclass(frozen=True)
 class RowRegion(Codelet):
     """Computes steps one after the other, each an expression, then reductions of values along rows.
 
@@ -81,7 +79,7 @@ class RowRegion(Codelet):
             reductions=len(self.reductions),
         )
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension that is not reduced."""
         kept = self._kept
         sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
@@ -99,7 +97,7 @@ class RowRegion(Codelet):
             ),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute; a few rows at a time where rows are what lies side by side."""
         axes = len(results[0].grid)
         grid = results[0].grid
@@ -125,7 +123,7 @@ class RowRegion(Codelet):
             put(targets, [values[number] for number in self.results])
         return self._reshaped(wholes, results)
 
-    def bound(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound:
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, as calls where there are few elements, or a few rows at a time."""
         straight = self.straight(operands, results)
         if straight is not None:
@@ -133,9 +131,7 @@ class RowRegion(Codelet):
         plain = self._row_by_row(operands, results) or super().bound(operands, results)
         return self._by_kernels(operands, results, plain) or plain
 
-    def _by_kernels(
-        self, operands: Sequence[Block], results: Sequence[Block], plain: Bound
-    ) -> Bound | None:
+    def _by_kernels(self, operands: Blocks, results: Blocks, plain: Bound) -> Bound | None:
         """Return the steps by compiled kernels as soon as these pay, and by `plain` before."""
         from hloipu_runtime.kernels.native.settings import is_there, settings
 
@@ -186,7 +182,7 @@ class RowRegion(Codelet):
 
         return run
 
-    def straight(self, operands: Sequence[Block], results: Sequence[Block]) -> Straight | None:
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the steps as calls, unless rows are computed a few at a time."""
         grid = results[0].grid
         axes = len(grid)
@@ -228,7 +224,7 @@ class RowRegion(Codelet):
             for number in self.results
         ]
 
-    def _row_by_row(self, operands: Sequence[Block], results: Sequence[Block]) -> Bound | None:
+    def _row_by_row(self, operands: Blocks, results: Blocks) -> Bound | None:
         """Return the steps as calls, on a few rows after the other; None where many lie apart."""
         from hloipu_runtime.codelets.core.call_writer import CallWriter
 
@@ -285,7 +281,7 @@ class RowRegion(Codelet):
             for number, out in zip(self.results, outs, strict=True)
         ]
 
-    def _reshaped(self, wholes: Sequence[Array], results: Sequence[Block]) -> list[Array]:
+    def _reshaped(self, wholes: Sequence[Array], results: Blocks) -> list[Array]:
         return [
             x if self.is_full(number) else x.reshape(block.grid + block.part)
             for x, number, block in zip(wholes, self.results, results, strict=True)
@@ -350,9 +346,7 @@ class RowRegion(Codelet):
                 part = slice(start, min(start + count, whole[axis]))
                 yield (*before, part, *everything[axis + 1 :])
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the cycles of one tile; see `row_costs`."""
         sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
         reduced = set(self.dimensions)

@@ -12,24 +12,14 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.native_lowering import (
-    Constant,
-    NumpyStep,
-    lowered,
-    storage_type,
-)
+from hloipu_runtime.codelets.core.native_lowering import Constant, NumpyStep, lowered, storage_type
 from hloipu_runtime.codelets.ops.row_values import Reduction
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.instructions import Instruction
-from hloipu_runtime.kernels.native.rows import (
-    RowKernel,
-    RowLoop,
-    RowPlace,
-    RowReduction,
-)
+from hloipu_runtime.kernels.native.rows import RowKernel, RowLoop, RowPlace, RowReduction
 
 Part = Instruction | NumpyStep | RowReduction
 Numbered = tuple[int, Part]

@@ -1,11 +1,9 @@
 """Scan: an elementwise body called along one dimension, carrying values on."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
+from hloipu_runtime.codelets.core.codelet import Array, Blocks, Codelet, Indexing, Tensors, codelet
 from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.labels import batch_labels, require
@@ -22,7 +20,6 @@ _VERTEX_SLOTS = 20
 
 
 @codelet
-@dataclass(frozen=True)
 class Scan(Codelet):
     """Computes (inputs.., carries..) to (outputs stacked.., last carries..).
 
@@ -39,7 +36,7 @@ class Scan(Codelet):
     length: int
     is_reverse: bool = False
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Every other dimension may be split."""
         carried = operands[self.inputs :]
         if self.inputs or self.outputs:
@@ -56,7 +53,7 @@ class Scan(Codelet):
             (each,) * self.outputs + (rest,) * (len(results) - self.outputs),
         )
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Call the body at each place, for all tiles at once."""
         types = self.body.result_types
         kinds = [
@@ -76,9 +73,7 @@ class Scan(Codelet):
             )
         return [*stacked, *last]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of columns shared by all workers, one step after the other."""
         shape = list((operands if self.inputs else results)[0].shape)
         if self.inputs or self.outputs:

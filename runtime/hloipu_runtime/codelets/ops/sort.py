@@ -14,13 +14,19 @@ Equal elements keep their order by a further operand, s32 `places`, which decide
 places from `count` on fill up the last part: they stand last, and their values get lost.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Codelet, Indexing, Tensor, codelet
+from hloipu_runtime.codelets.core.codelet import (
+    Array,
+    Block,
+    Blocks,
+    Codelet,
+    Indexing,
+    Tensors,
+    codelet,
+)
 from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -40,7 +46,6 @@ from hloipu_runtime.machine.model import Machine
 
 
 @codelet
-@dataclass(frozen=True)
 class Sort(Codelet):
     """Sorts operands of one shape together; there may be fewer results than operands."""
 
@@ -62,7 +67,7 @@ class Sort(Codelet):
     rises_and_falls: bool = False
     """Whether rows rise and fall once, as in a merge, which takes fewer steps."""
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Every dimension but the sorted one may be split."""
         shape = operands[0].shape
         require(0 <= self.dimension < len(shape), "a sorted dimension that there is not")
@@ -75,7 +80,7 @@ class Sort(Codelet):
         sizes, each = batch_labels(shape, (self.dimension,))
         return Indexing(sizes, (each,) * len(operands), (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Sort along the axis of the dimension; all tiles' rows are rows of one batch."""
         grid = operands[0].grid
         axis = len(grid) + self.dimension
@@ -90,9 +95,7 @@ class Sort(Codelet):
             return ordered
         return [np.where(backwards, np.flip(x, axis), x) for x in ordered]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of a bitonic network on all rows of a tile."""
         shape = operands[0].shape
         length = shape[self.dimension]
@@ -104,8 +107,7 @@ class Sort(Codelet):
         elif self.places >= 0 and len(operands) > 1:
             keys = (*keys, operands[self.places].element_type)
         return sort_work(
-            machine,
-            SortShape(rows, length, len(operands), keys, nodes, self.rises_and_falls),
+            machine, SortShape(rows, length, len(operands), keys, nodes, self.rises_and_falls)
         )
 
     def may_overwrite(self, operand: int) -> bool:
@@ -152,7 +154,6 @@ class Sort(Codelet):
 
 
 def _comparator(expression: Expression | None) -> Comparator:
-    """Return the comparator as a function on whole arrays."""
     if expression is None:
         raise ValueError("a sort needs keys or a comparator")
     compare = region(expression)

@@ -4,7 +4,6 @@ Floats compare in total order; equal elements come in the order of their places 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
@@ -13,11 +12,11 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
-    Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import share, spread
@@ -33,7 +32,6 @@ NO_PLACE = (1 << 31) - 1
 
 
 @codelet
-@dataclass(frozen=True)
 class TopK(Codelet):
     """Finds the k best elements of each row (last dimension) and their places, best first."""
 
@@ -43,7 +41,7 @@ class TopK(Codelet):
     k: int
     largest: bool = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Every dimension but the last may be split."""
         shape = operands[0].shape
         require(0 <= self.k <= shape[-1], "more than there are")
@@ -54,15 +52,13 @@ class TopK(Codelet):
         sizes, each = batch_labels(shape, (len(shape) - 1,))
         return Indexing(sizes, (each,), (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return values and s32 places."""
         shared = share(operands)
         best = topk(shared.arrays[0], self.k, largest=self.largest)
         return [spread(x, operands[0].grid, shared.grid) for x in best]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work on a tile's rows."""
         x = operands[0]
         rows, length = prod(x.shape[:-1]), x.shape[-1]
@@ -70,7 +66,6 @@ class TopK(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class TopKPieces(Codelet):
     """Finds the k best elements of each piece of `block` elements of each row.
 
@@ -85,7 +80,7 @@ class TopKPieces(Codelet):
     block: int
     largest: bool = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Rows and pieces may be split."""
         shape, row = results[0].shape, operands[0].shape
         require(self.k >= 0 < self.block, "no pieces")
@@ -95,7 +90,7 @@ class TopKPieces(Codelet):
         piece = Index(len(sizes) - 1, self.block, 0, self.block)
         return Indexing(sizes, ((*each[:-2], piece),), (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return values and s32 places of the candidates."""
         x, pieces = operands[0].data, results[0].part[-2]
         count = x.shape[-1]
@@ -112,9 +107,7 @@ class TopKPieces(Codelet):
             start = start.reshape(*start.shape, *(1,) * len(results[0].part))
         return [values, np.where(places == NO_PLACE, places, places + (origins + start))]
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work on a tile's pieces."""
         x, rows = operands[0], prod(results[0].shape[:-1])
         length = min(self.block, x.shape[-1])
@@ -137,7 +130,6 @@ class TopKPieces(Codelet):
 
 
 @codelet
-@dataclass(frozen=True)
 class TopKMerge(Codelet):
     """Finds the k best of the candidates of each `pieces` pieces: (values, places) to the same.
 
@@ -152,7 +144,7 @@ class TopKMerge(Codelet):
     pieces: int
     largest: bool = True
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Rows and groups may be split."""
         shape, given = results[0].shape, operands[0].shape
         require(self.k >= 0 < self.pieces, "no groups")
@@ -162,7 +154,7 @@ class TopKMerge(Codelet):
         group = Index(len(sizes) - 1, self.pieces, 0, self.pieces)
         return Indexing(sizes, ((*each[:-2], group, ALL),) * 2, (each,) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return values and s32 places of the best."""
         values, places = (block.data for block in operands)
         groups = results[0].part[-2]
@@ -178,9 +170,7 @@ class TopKMerge(Codelet):
             best = [np.concatenate(pair, axis=-2) for pair in zip(best, rest, strict=True)]
         return best
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work on a tile's groups."""
         pieces, candidates = operands[0].shape[-2:]
         groups, pieces = prod(results[0].shape[:-1]), min(self.pieces, pieces)

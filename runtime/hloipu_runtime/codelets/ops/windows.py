@@ -9,11 +9,12 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Block,
+    Blocks,
     Codelet,
     Index,
     Indexing,
     Sizes,
-    Tensor,
+    Tensors,
     codelet,
 )
 from hloipu_runtime.codelets.core.expression import region
@@ -21,7 +22,6 @@ from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.core.placing import first_start
 from hloipu_runtime.codelets.costs.windows import Pooled, pooling_work, running_work
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
@@ -90,16 +90,7 @@ def part_window(
     return replace(w, pad_low=low, pad_high=high)
 
 
-def window_dimensions(window: Sequence[WindowDimension]) -> Window:
-    """Return a window as codelets hold it; reversal is of no account."""
-    return tuple(
-        (w.size, w.stride, w.pad_low, w.pad_high, w.base_dilation, w.window_dilation)
-        for w in window
-    )
-
-
 @codelet
-@dataclass(frozen=True)
 class ReduceWindow(Codelet):
     """Reduces each window of the operands; operands are n arrays, then n init scalars."""
 
@@ -118,7 +109,7 @@ class ReduceWindow(Codelet):
         """That of its monoid."""
         return f"{self.name}-{self.monoid}"
 
-    def indexing(self, operands: Sequence[Tensor], results: Sequence[Tensor]) -> Indexing:
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return a label for each dimension that windows do not span the whole of."""
         shape = operands[0].shape
         sizes: list[int] = []
@@ -134,11 +125,11 @@ class ReduceWindow(Codelet):
         inits: tuple[tuple[Index, ...], ...] = ((),) * len(results)
         return Indexing(tuple(sizes), (*arrays, *inits), (tuple(outside),) * len(results))
 
-    def run(self, operands: Sequence[Block], results: Sequence[Block]) -> list[Array]:
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Reduce; what tiles share is reduced once."""
         count = len(results)
         shared = share(operands[:count])
-        inits = distinct_scalars(operands[count:], results[0].grid)
+        inits = distinct_scalars(operands[count:])
         if inits is None:
             dtypes = [x.dtype for x in shared.arrays]
             return one_by_one(self.run, operands, results, dtypes)
@@ -162,9 +153,7 @@ class ReduceWindow(Codelet):
         assert self.body is not None
         return region(self.body)
 
-    def work(
-        self, machine: Machine, operands: Sequence[Tensor], results: Sequence[Tensor]
-    ) -> TileWork:
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of pooling, with dimensions without windows as channels.
 
         That of running totals where windows are one dimension's beginnings or ends.

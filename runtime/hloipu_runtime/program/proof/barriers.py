@@ -13,24 +13,12 @@ them, through loops, branches and calls.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.faults import Fault
 from hloipu_runtime.program.mapping import volume
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.staying import stays_on_tiles
-from hloipu_runtime.program.steps import (
-    Exchange,
-    Parallel,
-    Pipeline,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    Transfer,
-    VariableId,
-    blocks_of,
-)
 from hloipu_runtime.program.uses import used
 
 
@@ -44,7 +32,7 @@ class _Met(NamedTuple):
 
 
 _NOBODY = _Met()
-_PHASES = {StreamIn: "data from the host", StreamOut: "data to the host"}
+_PHASES = {s.StreamIn: "data from the host", s.StreamOut: "data to the host"}
 
 
 def barrier_faults(program: Program) -> list[Fault]:
@@ -66,38 +54,38 @@ class _Walk:
     program: Program
     faults: list[Fault] = field(default_factory=list)
 
-    def sequence(self, body: Sequence, ipus: int, met: _Met, place: str) -> _Met:
+    def sequence(self, body: s.Sequence, ipus: int, met: _Met, place: str) -> _Met:
         """Check a sequence on some number of IPUs; return the state after it."""
         for number, step in enumerate(body.steps):
             met = self.step(step, ipus, met, f"{place}/{number}")
         return met
 
-    def step(self, step: Step, ipus: int, met: _Met, place: str) -> _Met:
+    def step(self, step: s.Step, ipus: int, met: _Met, place: str) -> _Met:
         match step:
-            case Sync():
+            case s.Sync():
                 # Where only some of the IPUs meet, which ones is not said: none can rely on it.
                 together = ipus if step.ipus >= ipus else 1
                 return _Met(together if met.phase else max(together, met.ipus))
-            case Sequence():
+            case s.Sequence():
                 return self.sequence(step, ipus, met, place)
-            case Exchange():
+            case s.Exchange():
                 self._need(self._meeting_of(step, ipus, met), met, f"{place} {step.name}".rstrip())
             case Collective():
                 places = {self._ipu(moved.variable) for moved in (*step.inputs, *step.outputs)}
                 self._need(ipus if len(places) > 1 else 1, met, f"{place} {step.name}".rstrip())
-            case StreamIn() | StreamOut():
+            case s.StreamIn() | s.StreamOut():
                 return self._phase(step, met, place)
-            case Pipeline():
+            case s.Pipeline():
                 for position, stage in enumerate(step.stages):
                     for block in stage.blocks:
                         where = f"{place}/repeat/{position}"
                         self.sequence(block, len(stage.ipus), _NOBODY, where)
-            case Parallel():
+            case s.Parallel():
                 for number, branch in enumerate(step.branches):
                     branch_ipus = {self._ipu(v) for v in used(branch, self.program)}
                     self.sequence(branch, max(1, len(branch_ipus)), _NOBODY, f"{place}|{number}")
             case _:
-                for number, block in enumerate(blocks_of(step)):
+                for number, block in enumerate(s.blocks_of(step)):
                     self.sequence(block, ipus, _NOBODY, f"{place}/{number}")
         return _NOBODY
 
@@ -107,7 +95,7 @@ class _Walk:
             who = "the tiles" if ipus == 1 else f"{ipus} IPUs"
             self.faults.append(Fault("barrier", place, f"no sync of {who} stands right before it"))
 
-    def _phase(self, step: Step, met: _Met, place: str) -> _Met:
+    def _phase(self, step: s.Step, met: _Met, place: str) -> _Met:
         """Check a step that may share a sync with others of its kind; return what holds then."""
         phase = _PHASES[type(step)]
         if not met.ipus or met.phase not in ("", phase):
@@ -115,8 +103,7 @@ class _Walk:
             self.faults.append(Fault("barrier", place, message))
         return _Met(max(1, met.ipus), phase)
 
-    def _meeting_of(self, step: Exchange, ipus: int, met: _Met) -> int:
-        """Return how many IPUs must meet before an exchange."""
+    def _meeting_of(self, step: s.Exchange, ipus: int, met: _Met) -> int:
         if ipus > 1 and any(
             self._crosses_ipus(transfer) for transfer in step.transfers if volume(transfer.box)
         ):
@@ -130,8 +117,8 @@ class _Walk:
         )
         return 0 if stays else 1
 
-    def _crosses_ipus(self, transfer: Transfer) -> bool:
+    def _crosses_ipus(self, transfer: s.Transfer) -> bool:
         return self._ipu(transfer.source) != self._ipu(transfer.destination)
 
-    def _ipu(self, variable: VariableId) -> int:
+    def _ipu(self, variable: s.VariableId) -> int:
         return self.program.variables[variable].ipu

@@ -1,6 +1,6 @@
-"""Rules of arrays in blocks: the mesh has every partition, and ports are blocks of their arrays."""
+"""Rules of arrays in blocks of a mesh, and of parallel branches: each on IPUs of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import prod
 
 from hloipu_runtime.program.blocks import blocks_by_number
@@ -8,6 +8,8 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of
 from hloipu_runtime.program.stacks import KINDS, PARAMETER, RESULT, STREAM, Numbering, Partitioning
 from hloipu_runtime.program.state_parts import user_shape
+from hloipu_runtime.program.steps import Parallel, Sync
+from hloipu_runtime.program.uses import steps_within, used
 
 
 def block_faults(program: Program) -> Iterator[tuple[str, str]]:
@@ -70,3 +72,24 @@ def _port_faults(program: Program, partitioning: Partitioning) -> Iterator[tuple
             yield place, f"they are no {list(shape)}"
         elif stack is not None and array_blocks.counts[stack.axis] != 1:
             yield place, "they are in pieces along an axis that is divided"
+
+
+def branch_faults(program: Program, step: Parallel) -> Iterator[str]:
+    """Yield IPUs that several branches work on, and meetings with IPUs that a branch is not on."""
+    used_ipus: set[int] = set()
+    for number, branch in enumerate(step.branches):
+        own_ipus = {program.variables[v].ipu for v in used(branch, program)}
+        if own_ipus & used_ipus:
+            shared = named_ipus(sorted(own_ipus & used_ipus))
+            yield f"branch {number} and others before it share {shared}"
+        used_ipus |= own_ipus
+        inside = steps_within(branch, program)
+        meeting = max((inner.ipus for inner in inside if isinstance(inner, Sync)), default=0)
+        if meeting > max(1, len(own_ipus)):
+            names = named_ipus(sorted(own_ipus))
+            yield f"branch {number} has {meeting} IPUs meet, and is on {names}"
+
+
+def named_ipus(ipus: Collection[int]) -> str:
+    """Return IPUs in words."""
+    return f"IPU{'s' if len(ipus) > 1 else ''} {', '.join(map(str, ipus))}"

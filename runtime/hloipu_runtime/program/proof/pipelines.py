@@ -9,31 +9,17 @@ from collections.abc import Iterator
 
 from hloipu_runtime.codelets.core.expression_form import is_added_to
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.channels import is_read_in_place
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.faults import Fault
 from hloipu_runtime.program.program import Program, Role
+from hloipu_runtime.program.proof.blocks import named_ipus
 from hloipu_runtime.program.proof.exchanges import is_plain_copy
-from hloipu_runtime.program.proof.parallel import named_ipus
-from hloipu_runtime.program.steps import (
-    Channel,
-    ComputeSet,
-    Exchange,
-    Parallel,
-    Pipeline,
-    Sequence,
-    Stage,
-    Step,
-    StreamIn,
-    StreamOut,
-    Sync,
-    VariableId,
-    VertexGroup,
-)
 from hloipu_runtime.program.uses import read_first, steps_within, touched_by, used, written
 
 
-def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]:
+def pipeline_faults(program: Program, step: s.Pipeline, place: str) -> list[Fault]:
     """Return the rules that a pipeline breaks, its bodies' own faults aside."""
     if step.count < 0 or step.interval < 1 or not step.stages:
         return [Fault("pipeline", place, "has no stages, or counts below what can be")]
@@ -48,7 +34,7 @@ def pipeline_faults(program: Program, step: Pipeline, place: str) -> list[Fault]
     return faults
 
 
-def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
+def _places_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
     """Yield what lies on another IPU than the stage that uses it, and streams used twice."""
     streams: dict[str, int] = {}
     for position, stage in enumerate(step.stages):
@@ -63,17 +49,17 @@ def _places_faults(program: Program, step: Pipeline) -> Iterator[str]:
                 yield f"stream {name!r} is used by {first} and {stage.name}"
 
 
-def _meeting_faults(program: Program, stage: Stage) -> Iterator[str]:
+def _meeting_faults(program: Program, stage: s.Stage) -> Iterator[str]:
     """Yield meetings of more IPUs than a stage has."""
     for block in stage.blocks:
         for step in steps_within(block, program):
-            if isinstance(step, Sync) and step.ipus > len(stage.ipus):
+            if isinstance(step, s.Sync) and step.ipus > len(stage.ipus):
                 yield f"{stage.name} has {step.ipus} IPUs meet, and is on {named_ipus(stage.ipus)}"
 
 
-def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
-    users: dict[VariableId, set[int]] = {}
-    writers: dict[VariableId, set[int]] = {}
+def _race_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
+    users: dict[s.VariableId, set[int]] = {}
+    writers: dict[s.VariableId, set[int]] = {}
     for position, stage in enumerate(step.stages):
         for variable in _used(stage, program):
             users.setdefault(variable, set()).add(position)
@@ -110,7 +96,7 @@ def _race_faults(program: Program, step: Pipeline) -> Iterator[str]:
             yield f"{_name(program, variable)} is written in {names}, or in one and read in another"
 
 
-def _only_adds(stage: Stage, variable: VariableId, program: Program) -> bool:
+def _only_adds(stage: s.Stage, variable: s.VariableId, program: Program) -> bool:
     """Whether all that a stage does with a variable is to add to it.
 
     Positions of one IPU take turns, and sums come to the same in any order, but for rounding.
@@ -119,18 +105,17 @@ def _only_adds(stage: Stage, variable: VariableId, program: Program) -> bool:
         return False
     touching = [x for x in steps_within(stage.body, program) if variable in touched_by(x)]
     return all(
-        isinstance(x, ComputeSet)
+        isinstance(x, s.ComputeSet)
         and all(_adds(group, variable) for group in x.groups if variable in _touched(group))
         for x in touching
     )
 
 
-def _touched(group: VertexGroup) -> set[VariableId]:
+def _touched(group: s.VertexGroup) -> set[s.VariableId]:
     return {operand.variable for operand in (*group.inputs, *group.outputs)}
 
 
-def _adds(group: VertexGroup, variable: VariableId) -> bool:
-    """Whether vertices add to their parts of a variable, and that is all they do with it."""
+def _adds(group: s.VertexGroup, variable: s.VariableId) -> bool:
     codelet = group.codelet
     places = [n for n, operand in enumerate(group.inputs) if operand.variable == variable]
     return (
@@ -142,7 +127,7 @@ def _adds(group: VertexGroup, variable: VariableId) -> bool:
     )
 
 
-def _is_in_time(step: Pipeline, writers: set[int], positions: list[int]) -> bool:
+def _is_in_time(step: s.Pipeline, writers: set[int], positions: list[int]) -> bool:
     """Whether positions read what the first of them makes before it does the next micro-batch.
 
     A variable is on one IPU, where those of a slot take turns, later ones first.
@@ -153,9 +138,9 @@ def _is_in_time(step: Pipeline, writers: set[int], positions: list[int]) -> bool
     )
 
 
-def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:
+def _channel_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
     table = step.timetable
-    filled: set[VariableId] = set()
+    filled: set[s.VariableId] = set()
     for number, channel in enumerate(step.channels):
         where = f"channel {number}"
         if not 0 <= channel.producer < channel.consumer < len(step.stages):
@@ -174,7 +159,7 @@ def _channel_faults(program: Program, step: Pipeline) -> Iterator[str]:
         yield from _target_faults(program, step, channel, list(targets), where)
 
 
-def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
+def _first_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
     """Yield what stages do before groups that is more than copies of what does not change."""
     handed = {v for c in step.channels for v in (*c.places, c.destination)}
     handed.update(item.variable for item in step.carried)
@@ -191,7 +176,7 @@ def _first_faults(program: Program, step: Pipeline) -> Iterator[str]:
             yield f"{stage.name} copies {_name(program, variable)} before groups, and it changes"
 
 
-def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
+def _page_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
     """Yield what does not come from remote memory before groups and go back there after them."""
     carried = {item.variable for item in step.carried}
     in_steps = {v for stage in step.stages for block in stage.blocks for v in used(block, program)}
@@ -215,14 +200,14 @@ def _page_faults(program: Program, step: Pipeline) -> Iterator[str]:
             yield f"{on_tiles.name} is not a place on tiles for what lies remote in {remote.name}"
 
 
-def _only_copies(program: Program, step: Step) -> bool:
+def _only_copies(program: Program, step: s.Step) -> bool:
     match step:
-        case Exchange():
+        case s.Exchange():
             shapes = (program.values[definition.value].shape for definition in step.definitions)
             return all(map(is_plain_copy, step.definitions, shapes))
-        case RemoteCopy() | Sync():
+        case RemoteCopy() | s.Sync():
             return True
-        case Parallel():
+        case s.Parallel():
             return all(
                 _only_copies(program, inner) for branch in step.branches for inner in branch.steps
             )
@@ -230,23 +215,23 @@ def _only_copies(program: Program, step: Step) -> bool:
             return False
 
 
-def _used(stage: Stage, program: Program) -> frozenset[VariableId]:
+def _used(stage: s.Stage, program: Program) -> frozenset[s.VariableId]:
     inside = (used(block, program) for block in stage.blocks)
     return frozenset(v for page in stage.paged for v in page).union(*inside)
 
 
-def _written(stage: Stage, program: Program) -> frozenset[VariableId]:
+def _written(stage: s.Stage, program: Program) -> frozenset[s.VariableId]:
     inside = (written(block, program) for block in stage.blocks)
     return frozenset(v for page in stage.paged for v in page).union(*inside)
 
 
-def _read_first(stage: Stage, program: Program) -> frozenset[VariableId]:
-    all_blocks = Sequence(stage.blocks)
+def _read_first(stage: s.Stage, program: Program) -> frozenset[s.VariableId]:
+    all_blocks = s.Sequence(stage.blocks)
     return read_first(all_blocks, program).union(*((page.there, page.here) for page in stage.paged))
 
 
 def _target_faults(
-    program: Program, step: Pipeline, channel: Channel, targets: list[VariableId], where: str
+    program: Program, step: s.Pipeline, channel: s.Channel, targets: list[s.VariableId], where: str
 ) -> Iterator[str]:
     variables = program.variables
     source = variables[channel.source]
@@ -262,13 +247,13 @@ def _target_faults(
             yield f"{where} fills {record.name}, which is not laid out as {source.name}"
 
 
-def _streams(body: Sequence, program: Program) -> set[str]:
+def _streams(body: s.Sequence, program: Program) -> set[str]:
     return {
         step.stream
         for step in steps_within(body, program)
-        if isinstance(step, StreamIn | StreamOut)
+        if isinstance(step, s.StreamIn | s.StreamOut)
     }
 
 
-def _name(program: Program, variable: VariableId) -> str:
+def _name(program: Program, variable: s.VariableId) -> str:
     return program.variables[variable].name

@@ -8,6 +8,7 @@ number of steps and not with tiles.
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import (
     is_complete,
@@ -21,32 +22,10 @@ from hloipu_runtime.program.proof.barriers import barrier_faults
 from hloipu_runtime.program.proof.collectives import collective_faults, remote_faults
 from hloipu_runtime.program.proof.exchanges import exchange_faults
 from hloipu_runtime.program.proof.roles import role_faults
-from hloipu_runtime.program.steps import (
-    Call,
-    Carried,
-    ComputeSet,
-    Exchange,
-    If,
-    Merged,
-    Parallel,
-    Passed,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    ValueId,
-    VariableId,
-    VertexGroup,
-)
 from hloipu_runtime.program.uses import written
 
-State = dict[VariableId, ValueId]
-_Arguments = tuple[tuple[VariableId, ValueId], ...]
+State = dict[s.VariableId, s.ValueId]
+_Arguments = tuple[tuple[s.VariableId, s.ValueId], ...]
 
 
 class _Proved(NamedTuple):
@@ -56,7 +35,7 @@ class _Proved(NamedTuple):
     end: State
 
 
-def _inner(passed: tuple[Passed, ...]) -> _Arguments:
+def _inner(passed: tuple[s.Passed, ...]) -> _Arguments:
     return tuple((item.variable, item.inner) for item in passed)
 
 
@@ -92,7 +71,7 @@ class _Proof:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.faults: list[Fault] = []
-        self.defined: set[ValueId] = {value for value, _ in program.constants.values()}
+        self.defined: set[s.ValueId] = {value for value, _ in program.constants.values()}
         self.functions: dict[str, _Proved] = {}
         """By name, what holds of each function that was called."""
         self.walking: set[str] = set()
@@ -131,10 +110,10 @@ class _Proof:
     def _check_constants(self) -> None:
         """Check that what is loaded is still there in the next run, and the same for a value."""
         steps = (self.program.body, *self.program.functions.values())
-        changed = frozenset[VariableId]().union(*(written(body, self.program) for body in steps))
+        changed = frozenset[s.VariableId]().union(*(written(body, self.program) for body in steps))
         for number in sorted(changed & self.program.constants.keys()):
             self.fault("constant", self.variable(number).name, "is a constant, and is written")
-        arrays: dict[ValueId, Array] = {}
+        arrays: dict[s.ValueId, Array] = {}
         for number, (value, array) in self.program.constants.items():
             first = arrays.setdefault(value, array)
             if first is not array and first.tobytes() != array.tobytes():
@@ -169,28 +148,28 @@ class _Proof:
             if stream not in self.given:
                 self.fault("stream", stream, "no step hands it out")
 
-    def variable(self, number: VariableId) -> Variable:
+    def variable(self, number: s.VariableId) -> Variable:
         return self.program.variables[number]
 
-    def define(self, value: ValueId, place: str) -> None:
+    def define(self, value: s.ValueId, place: str) -> None:
         if value in self.defined:
             self.fault("value", place, f"value %{value} is computed twice")
         self.defined.add(value)
 
-    def expect(self, state: State, variable: VariableId, value: ValueId, place: str) -> None:
+    def expect(self, state: State, variable: s.VariableId, value: s.ValueId, place: str) -> None:
         current = state.get(variable)
         if current != value:
             content = "nothing" if current is None else f"value %{current}"
             name = self.variable(variable).name
             self.fault("version", place, f"reads value %{value} from {name}, which holds {content}")
 
-    def complete(self, variable: VariableId, place: str) -> None:
+    def complete(self, variable: s.VariableId, place: str) -> None:
         """Check that a variable from which any element may be taken has all of them."""
         record = self.variable(variable)
         if not is_complete(record.mapping, record.shape):
             self.fault("cover", place, f"{record.name} has elements on no tile")
 
-    def fits(self, variable: VariableId, value: ValueId, place: str) -> None:
+    def fits(self, variable: s.VariableId, value: s.ValueId, place: str) -> None:
         """Check that a variable can hold a value."""
         record, meant = self.variable(variable), self.program.values[value]
         if (record.element_type, record.shape) != (meant.element_type, meant.shape):
@@ -198,29 +177,29 @@ class _Proof:
                 "value", place, f"{record.name} cannot hold value %{value}: other type or shape"
             )
 
-    def walk(self, step: Step, state: State, place: str) -> None:
+    def walk(self, step: s.Step, state: State, place: str) -> None:
         """Check a step and bring the state to what holds after it."""
         match step:
-            case Sequence():
+            case s.Sequence():
                 for number, inner in enumerate(step.steps):
                     self.walk(inner, state, f"{place}/{number}")
-            case ComputeSet():
+            case s.ComputeSet():
                 self._compute_set(step, state, place)
-            case Exchange():
+            case s.Exchange():
                 for transfer in step.transfers:
                     self.complete(transfer.source, place)
                 faults = exchange_faults(self.program, step, state, self.defined, place)
                 self.faults += faults
                 for definition in step.definitions:
                     state[definition.variable] = definition.value
-            case Sync():
+            case s.Sync():
                 pass  # `verify_barriers` has its rules
-            case StreamIn():
+            case s.StreamIn():
                 self._streamed(step, place)
                 self.define(step.value, place)
                 self.fits(step.variable, step.value, place)
                 state[step.variable] = step.value
-            case StreamOut():
+            case s.StreamOut():
                 self._streamed(step, place)
                 self.complete(step.variable, place)
                 self.expect(state, step.variable, step.value, place)
@@ -233,28 +212,27 @@ class _Proof:
                 self.complete(step.destination, place)
                 self.fits(step.destination, step.value, place)
                 state[step.destination] = step.value
-            case Parallel():
+            case s.Parallel():
                 self._parallel(step, state, place)
-            case Repeat():
+            case s.Repeat():
                 self._enter(step.carried, state, written(step.body, self.program), place)
                 self.walk(step.body, state, f"{place}/repeat")
                 self._turn(step.carried, state, place)
                 self._leave(step.carried, state, written(step.body, self.program), place)
-            case Pipeline():
+            case s.Pipeline():
                 self._pipeline(step, state, place)
-            case RepeatWhile():
+            case s.RepeatWhile():
                 self._repeat_while(step, state, place)
-            case If():
+            case s.If():
                 self.expect(state, step.predicate, step.predicate_value, place)
                 self._branches(step.branches, step.merged, state, place)
-            case Switch():
+            case s.Switch():
                 self.expect(state, step.index, step.index_value, place)
                 self._branches(step.branches, step.merged, state, place)
-            case Call():
+            case s.Call():
                 self._call(step, state, place)
 
-    def _streamed(self, step: StreamIn | StreamOut, place: str) -> None:
-        """Check that a stream carries what users are told that it does."""
+    def _streamed(self, step: s.StreamIn | s.StreamOut, place: str) -> None:
         record = self.variable(step.variable)
         declared_type = self.carried_types.get(step.stream, record.element_type)
         if declared_type != record.element_type:
@@ -274,7 +252,7 @@ class _Proof:
             self.fits(moved.variable, moved.value, place)
             state[moved.variable] = moved.value
 
-    def _call(self, step: Call, state: State, place: str) -> None:
+    def _call(self, step: s.Call, state: State, place: str) -> None:
         """Check what a call hands over and takes back; the function itself is walked once."""
         body = self.program.functions.get(step.function)
         if body is None or step.function in self.walking:
@@ -298,7 +276,7 @@ class _Proof:
             self.fits(item.variable, item.outer, place)
             state[item.variable] = item.outer
 
-    def _function(self, name: str, body: Sequence, passed: _Arguments, place: str) -> _Proved:
+    def _function(self, name: str, body: s.Sequence, passed: _Arguments, place: str) -> _Proved:
         """Walk a function from constants and its arguments alone: so it may be called anywhere."""
         state = {v: value for v, (value, _) in self.program.constants.items()}
         self.walking.add(name)
@@ -310,7 +288,7 @@ class _Proof:
         proved = self.functions[name] = _Proved(passed, state)
         return proved
 
-    def _compute_set(self, step: ComputeSet, state: State, place: str) -> None:
+    def _compute_set(self, step: s.ComputeSet, state: State, place: str) -> None:
         after: State = {}
         for number, group in enumerate(step.groups):
             where = f"{place}.{number} {group.name}"
@@ -331,7 +309,7 @@ class _Proof:
                     )
         state.update(after)
 
-    def _group(self, group: VertexGroup, state: State, place: str) -> None:
+    def _group(self, group: s.VertexGroup, state: State, place: str) -> None:
         variables = self.program.variables
         for operand, value in zip(group.inputs, group.reads, strict=True):
             self.expect(state, operand.variable, value, place)
@@ -372,7 +350,7 @@ class _Proof:
         if message:
             self.fault("law", place, message)
 
-    def _overwriting(self, group: VertexGroup, place: str) -> None:
+    def _overwriting(self, group: s.VertexGroup, place: str) -> None:
         written_here = {operand.variable: n for n, operand in enumerate(group.outputs)}
         for number, operand in enumerate(group.inputs):
             result = written_here.get(operand.variable)
@@ -383,9 +361,9 @@ class _Proof:
                 name = self.variable(operand.variable).name
                 self.fault("race", place, f"{name} is overwritten while it is read")
 
-    def _parallel(self, step: Parallel, state: State, place: str) -> None:
+    def _parallel(self, step: s.Parallel, state: State, place: str) -> None:
         before, after = dict(state), dict(state)
-        from hloipu_runtime.program.proof.parallel import branch_faults
+        from hloipu_runtime.program.proof.blocks import branch_faults
 
         self.faults += [
             Fault("race", place, message) for message in branch_faults(self.program, step)
@@ -402,7 +380,11 @@ class _Proof:
         state.update(after)
 
     def _enter(
-        self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
+        self,
+        carried: tuple[s.Carried, ...],
+        state: State,
+        changed: frozenset[s.VariableId],
+        place: str,
     ) -> None:
         """Bring the state to the start of any iteration of a loop."""
         for item in carried:
@@ -414,13 +396,17 @@ class _Proof:
             self.fits(item.variable, item.turn, place)
             state[item.variable] = item.turn
 
-    def _turn(self, carried: tuple[Carried, ...], state: State, place: str) -> None:
+    def _turn(self, carried: tuple[s.Carried, ...], state: State, place: str) -> None:
         """Check what an iteration hands to the next one."""
         for item in carried:
             self.expect(state, item.variable, item.following, f"{place} end of iteration")
 
     def _leave(
-        self, carried: tuple[Carried, ...], state: State, changed: frozenset[VariableId], place: str
+        self,
+        carried: tuple[s.Carried, ...],
+        state: State,
+        changed: frozenset[s.VariableId],
+        place: str,
     ) -> None:
         for variable in changed:
             state.pop(variable, None)
@@ -429,7 +415,7 @@ class _Proof:
             self.fits(item.variable, item.final, place)
             state[item.variable] = item.final
 
-    def _pipeline(self, step: Pipeline, state: State, place: str) -> None:
+    def _pipeline(self, step: s.Pipeline, state: State, place: str) -> None:
         """Walk the bodies in order, each with what its channels bring."""
         from hloipu_runtime.program.proof.pipelines import pipeline_faults
 
@@ -457,7 +443,9 @@ class _Proof:
         self._turn(step.carried, state, place)
         self._leave(step.carried, state, changed, place)
 
-    def _bring(self, state: State, source: VariableId, destination: VariableId, place: str) -> None:
+    def _bring(
+        self, state: State, source: s.VariableId, destination: s.VariableId, place: str
+    ) -> None:
         """Bring the state to what a copy leaves, whatever the source holds."""
         self.complete(source, place)
         if source in state:
@@ -466,7 +454,7 @@ class _Proof:
         else:
             state.pop(destination, None)
 
-    def _repeat_while(self, step: RepeatWhile, state: State, place: str) -> None:
+    def _repeat_while(self, step: s.RepeatWhile, state: State, place: str) -> None:
         changed = written(step.condition, self.program) | written(step.body, self.program)
         self._enter(step.carried, state, changed, place)
         self.walk(step.condition, state, f"{place}/condition")
@@ -478,7 +466,11 @@ class _Proof:
         self._leave(step.carried, state, changed, place)
 
     def _branches(
-        self, branches: tuple[Sequence, ...], merged: tuple[Merged, ...], state: State, place: str
+        self,
+        branches: tuple[s.Sequence, ...],
+        merged: tuple[s.Merged, ...],
+        state: State,
+        place: str,
     ) -> None:
         for number, branch in enumerate(branches):
             inner = dict(state)

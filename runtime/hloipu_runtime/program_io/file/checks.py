@@ -23,10 +23,10 @@ from hloipu_runtime.program.proof.stacks import stack_faults
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.program.state_parts import part_size
 from hloipu_runtime.program_io.file.codelet_checks import CodeletChecks
-from hloipu_runtime.program_io.file.port_checks import check_ports
-from hloipu_runtime.program_io.file.refusal import Refuse
 from hloipu_runtime.program_io.file.span_checks import (
     MOST_ELEMENTS,
+    Refuse,
+    check_ports,
     check_spans,
     check_tensor,
     check_tiles,

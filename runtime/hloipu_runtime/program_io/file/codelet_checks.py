@@ -10,7 +10,7 @@ from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import ComputeSet, Step, VertexGroup, inner_steps
-from hloipu_runtime.program_io.file.refusal import NONSENSE, Refuse
+from hloipu_runtime.program_io.file.span_checks import NONSENSE, Refuse
 from hloipu_runtime.program_io.file.trying import (
     MOST_ELEMENTS,
     try_expression,

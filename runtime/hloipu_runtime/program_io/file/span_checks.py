@@ -1,10 +1,27 @@
-"""Check grids of tiles and spans from a file, within bounds that no machine reaches."""
+"""Checks of spans and ports of a program from a file, and how a fault is told."""
 
+from collections.abc import Iterator
 from math import prod
+from typing import NoReturn, Protocol
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Sizes, Spans, Tiles
-from hloipu_runtime.program_io.file.refusal import Refuse
+from hloipu_runtime.program.program import Port, Program
+
+NONSENSE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What python and numpy raise where numbers do not fit together.
+
+Codelets compute with their parameters and do not check them: a compiler's are right. Those of a
+file may be anything, and whatever comes of them is the file's fault.
+"""
+
+
+class Refuse(Protocol):
+    """Raises ArtefactError E4011 for a place in the program."""
+
+    def __call__(self, place: str, fault: str) -> NoReturn:
+        """Raise."""
+
 
 MOST_TILES = 2**20
 """Of one grid; no IPU has so many."""
@@ -43,3 +60,32 @@ def check_tensor(element_type: str, shape: Sizes, place: str, refuse: Refuse) ->
         refuse(place, "it has a size below 0, or too many dimensions")
     if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
         refuse(place, f"it has more than {MOST_ELEMENTS} elements")
+
+
+def streams(program: Program, *, to_device: bool) -> Iterator[Port]:
+    """Yield the ports of all streams of one direction."""
+    yield from program.parameters if to_device else program.results
+    for queue in program.queues:
+        if queue.to_device == to_device:
+            yield from queue.streams
+
+
+def check_ports(program: Program, refuse: Refuse) -> None:
+    """Refuse streams of one name, and results that take over what they do not fit."""
+    for to_device, kind in ((True, "parameter"), (False, "result")):
+        ports = list(streams(program, to_device=to_device))
+        if len({port.stream for port in ports}) != len(ports):
+            refuse(f"the {kind}s", "two have one stream")
+        for number, port in enumerate(ports):
+            place = f"{kind} {number}"
+            check_tensor(port.element_type, port.shape, place, refuse)
+            if port.alias != -1:
+                _check_alias(port, program, kind, place, refuse)
+
+
+def _check_alias(port: Port, program: Program, kind: str, place: str, refuse: Refuse) -> None:
+    if kind == "parameter" or not 0 <= port.alias < len(program.parameters):
+        refuse(place, f"there is no parameter {port.alias} to take over")
+    source = program.parameters[port.alias]
+    if (source.element_type, source.shape) != (port.element_type, port.shape):
+        refuse(place, f"it differs from parameter {port.alias} in type or shape")

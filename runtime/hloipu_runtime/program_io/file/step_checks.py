@@ -4,37 +4,18 @@ from collections.abc import Iterable, Iterator
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy, form_faults
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import (
-    Call,
-    Carried,
-    ComputeSet,
-    Definition,
-    Exchange,
-    If,
-    Merged,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    Transfer,
-    ValueId,
-    VariableId,
-    VertexGroup,
-    inner_steps,
+from hloipu_runtime.program_io.file.span_checks import (
+    NONSENSE,
+    Refuse,
+    check_spans,
+    check_tiles,
+    streams,
 )
-from hloipu_runtime.program_io.file.port_checks import streams
-from hloipu_runtime.program_io.file.refusal import NONSENSE, Refuse
-from hloipu_runtime.program_io.file.span_checks import check_spans, check_tiles
 from hloipu_runtime.program_io.file.trying import try_expression
 
 MOST_ITERATIONS = 2**62
@@ -70,27 +51,27 @@ class StepChecks:
         if missing and not self.program.is_resident:
             self.refuse("the results", f"{min(missing)[:80]!r} is not given on every path")
 
-    def _always_given(self, step: Step) -> Iterator[str]:
+    def _always_given(self, step: s.Step) -> Iterator[str]:
         """Yield the streams that a step gives something to, whatever data decides."""
-        if isinstance(step, StreamOut):
+        if isinstance(step, s.StreamOut):
             yield step.stream
-        elif isinstance(step, Call):
+        elif isinstance(step, s.Call):
             yield from self._always_given(self.program.functions[step.function])
-        elif isinstance(step, Sequence | Parallel):
-            for inner in inner_steps(step):
+        elif isinstance(step, s.Sequence | s.Parallel):
+            for inner in s.inner_steps(step):
                 yield from self._always_given(inner)
 
     # --- how much there is ------------------------------------------------------------------------
 
-    def _measure(self, step: Step, level: int) -> tuple[int, int]:
+    def _measure(self, step: s.Step, level: int) -> tuple[int, int]:
         """Return how many steps there are with functions put in, and how deep they lie."""
         if level > MOST_LEVELS:
             self.refuse("the steps", f"more than {MOST_LEVELS} within each other")
-        if isinstance(step, Call):
+        if isinstance(step, s.Call):
             steps, levels = self._function(step.function, level)
             self._called += steps
             return steps, levels
-        inner = [self._measure(inner_step, level + 1) for inner_step in inner_steps(step)]
+        inner = [self._measure(inner_step, level + 1) for inner_step in s.inner_steps(step)]
         steps = 1 + sum(count for count, _ in inner)
         return steps, 1 + max((levels for _, levels in inner), default=0)
 
@@ -111,7 +92,7 @@ class StepChecks:
 
     # --- what they name ---------------------------------------------------------------------------
 
-    def _pipeline(self, step: Pipeline, place: str) -> None:
+    def _pipeline(self, step: s.Pipeline, place: str) -> None:
         iterations = step.interval * (step.count + 1) + len(step.stages)
         if step.count < 0 or step.interval < 1 or iterations > MOST_ITERATIONS:
             self.refuse(place, f"a pipeline of {step.count} iterations, one every {step.interval}")
@@ -138,17 +119,17 @@ class StepChecks:
                 self.refuse(place, "a channel between positions that are not there")
         self._blocks((block for stage in step.stages for block in stage.blocks), place)
 
-    def _variables(self, numbers: Iterable[VariableId], place: str) -> None:
+    def _variables(self, numbers: Iterable[s.VariableId], place: str) -> None:
         for number in numbers:
             if not 0 <= number < len(self.program.variables):
                 self.refuse(place, f"there is no variable {number}")
 
-    def _values(self, numbers: Iterable[ValueId], place: str) -> None:
+    def _values(self, numbers: Iterable[s.ValueId], place: str) -> None:
         for number in numbers:
             if not 0 <= number < len(self.program.values):
                 self.refuse(place, f"there is no value %{number}")
 
-    def _rank(self, variable: VariableId) -> int:
+    def _rank(self, variable: s.VariableId) -> int:
         return len(self.program.variables[variable].shape)
 
     def _tiles(self, tiles: Tiles, place: str) -> None:
@@ -156,66 +137,66 @@ class StepChecks:
             check_tiles(tiles, place, self.refuse)
             self._proper.add((id(tiles), 0))
 
-    def _steps(self, block: Sequence, place: str) -> None:
+    def _steps(self, block: s.Sequence, place: str) -> None:
         for number, step in enumerate(block.steps):
             self._step(step, f"{place}/{number}")
 
-    def _step(self, step: Step, place: str) -> None:
+    def _step(self, step: s.Step, place: str) -> None:
         match step:
-            case ComputeSet():
+            case s.ComputeSet():
                 for group in step.groups:
                     self._group(group, place)
-            case Exchange():
+            case s.Exchange():
                 for transfer in step.transfers:
                     self._transfer(transfer, place)
                 for definition in step.definitions:
                     self._definition(definition, place)
-            case Sync():
+            case s.Sync():
                 if not 1 <= step.ipus <= self.program.ipus:
                     self.refuse(place, f"a sync of {step.ipus} IPUs")
-            case StreamIn() | StreamOut():
+            case s.StreamIn() | s.StreamOut():
                 self._stream(step, place)
             case Collective():
                 self._collective(step, place)
             case RemoteCopy():
                 self._variables((step.source, step.destination), place)
                 self._values((step.value,), place)
-            case Sequence():
+            case s.Sequence():
                 self._steps(step, place)
-            case Parallel():
+            case s.Parallel():
                 self._blocks(step.branches, place)
-            case Repeat():
+            case s.Repeat():
                 if not 0 <= step.count <= MOST_ITERATIONS:
                     self.refuse(place, f"a loop of {step.count} iterations")
                 self._carried(step.carried, place)
                 self._steps(step.body, place)
-            case Pipeline():
+            case s.Pipeline():
                 self._pipeline(step, place)
-            case RepeatWhile():
+            case s.RepeatWhile():
                 self._selector(step.predicate, step.predicate_value, place, predicate=True)
                 self._carried(step.carried, place)
                 self._blocks((step.condition, step.body), place)
-            case If():
+            case s.If():
                 self._selector(step.predicate, step.predicate_value, place, predicate=True)
                 self._merged(step.merged, step.branches, place)
-            case Switch():
+            case s.Switch():
                 self._selector(step.index, step.index_value, place, predicate=False)
                 self._merged(step.merged, step.branches, place)
-            case Call():
+            case s.Call():
                 passed = (*step.arguments, *step.results)
                 self._variables((argument.variable for argument in passed), place)
                 self._values(
                     (v for argument in passed for v in (argument.outer, argument.inner)), place
                 )
 
-    def _blocks(self, blocks: Iterable[Sequence], place: str) -> None:
+    def _blocks(self, blocks: Iterable[s.Sequence], place: str) -> None:
         for number, block in enumerate(blocks):
             self._steps(block, f"{place}|{number}")
 
-    def _stream(self, step: StreamIn | StreamOut, place: str) -> None:
+    def _stream(self, step: s.StreamIn | s.StreamOut, place: str) -> None:
         self._variables((step.variable,), place)
         self._values((step.value,), place)
-        into = isinstance(step, StreamIn)
+        into = isinstance(step, s.StreamIn)
         variable = self.program.variables[step.variable]
         if into and not is_complete(variable.mapping, variable.shape):
             self.refuse(place, f"{variable.name[:80]} has elements on no tile")
@@ -243,7 +224,7 @@ class StepChecks:
         for message in form_faults(form, kinds[:count], kinds[count:], participants):
             self.refuse(place, message)
 
-    def _group(self, group: VertexGroup, place: str) -> None:
+    def _group(self, group: s.VertexGroup, place: str) -> None:
         self._tiles(group.tiles, place)
         for operands, values in ((group.inputs, group.reads), (group.outputs, group.writes)):
             if len(operands) != len(values):
@@ -260,7 +241,7 @@ class StepChecks:
         if not group.outputs:
             self.refuse(place, "a vertex group without results")
 
-    def _transfer(self, transfer: Transfer, place: str) -> None:
+    def _transfer(self, transfer: s.Transfer, place: str) -> None:
         self._variables((transfer.source, transfer.destination), place)
         self._values((transfer.value,), place)
         self._tiles(transfer.tiles, place)
@@ -272,7 +253,7 @@ class StepChecks:
             self.refuse(place, "a transfer whose parts are of different ranks")
         check_spans(transfer.spans, transfer.tiles, place, self.refuse)
 
-    def _definition(self, definition: Definition, place: str) -> None:
+    def _definition(self, definition: s.Definition, place: str) -> None:
         self._variables((definition.variable,), place)
         base = () if definition.base is None else (definition.base,)
         self._values((definition.value, *base), place)
@@ -282,13 +263,13 @@ class StepChecks:
             if {len(piece.view), len(piece.box), len(piece.shift)} != {rank}:
                 self.refuse(place, "a piece whose parts are of different ranks")
 
-    def _carried(self, carried: tuple[Carried, ...], place: str) -> None:
+    def _carried(self, carried: tuple[s.Carried, ...], place: str) -> None:
         self._variables((record.variable for record in carried), place)
         for item in carried:
             self._values(item[1:], place)
 
     def _merged(
-        self, merged: tuple[Merged, ...], branches: tuple[Sequence, ...], place: str
+        self, merged: tuple[s.Merged, ...], branches: tuple[s.Sequence, ...], place: str
     ) -> None:
         if not branches:
             self.refuse(place, "a choice among no branches")
@@ -300,7 +281,7 @@ class StepChecks:
         self._blocks(branches, place)
 
     def _selector(
-        self, variable: VariableId, value: ValueId, place: str, *, predicate: bool
+        self, variable: s.VariableId, value: s.ValueId, place: str, *, predicate: bool
     ) -> None:
         self._variables((variable,), place)
         self._values((value,), place)

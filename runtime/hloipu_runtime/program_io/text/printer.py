@@ -9,11 +9,11 @@ from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
 from hloipu_runtime.program.stacks import Partitioning, Stack
-from hloipu_runtime.program_io.text.codelet_text import codelet_text
-from hloipu_runtime.program_io.text.collective_text import collective_text
-from hloipu_runtime.program_io.text.constants_text import constant_text
-from hloipu_runtime.program_io.text.geometry import (
+from hloipu_runtime.program_io.text.parts import (
     box_text,
+    codelet_text,
+    collective_text,
+    constant_text,
     numbers_text,
     sizes_text,
     spans_text,
@@ -36,7 +36,6 @@ def _quoted(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Return a name that may be missing, with a space before it."""
     return f" {_quoted(text)}" if text else ""
 
 

@@ -117,7 +117,6 @@ def _as_slice(index: NDArray[np.int64]) -> Pick:
 def _selector(
     picks: list[Pick], lead: list[slice], shape: Sizes
 ) -> tuple[slice | NDArray[np.int64], ...]:
-    """Return an index that selects the product of the picks."""
     if all(isinstance(pick, slice) for pick in picks):
         return (*lead, *picks)
     every = [

@@ -14,32 +14,10 @@ import numpy as np
 
 from hloipu_runtime.arguments import Watch
 from hloipu_runtime.kernels.core.quiet import warnings_off
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.program.steps import (
-    Call,
-    Carried,
-    ComputeSet,
-    Exchange,
-    If,
-    Paged,
-    Parallel,
-    Passed,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    Sync,
-    ValueId,
-    VariableId,
-    function_path,
-    inner_steps,
-)
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.simulate.exact.copying import prepare_transfer
 from hloipu_runtime.simulate.exact.pipelining import pipelined
@@ -145,15 +123,14 @@ class ExactEngine:
         self.memories.may_share = False
 
     def _by_step(
-        self, steps: Mapping[VariableId, int], variables: Set[VariableId]
-    ) -> list[list[VariableId]]:
-        """Return, of each step of the outermost level, those of some variables that are its."""
-        by_step: list[list[VariableId]] = [[] for _ in self._touched]
+        self, steps: Mapping[s.VariableId, int], variables: Set[s.VariableId]
+    ) -> list[list[s.VariableId]]:
+        by_step: list[list[s.VariableId]] = [[] for _ in self._touched]
         for variable in variables & steps.keys():
             by_step[steps[variable]].append(variable)
         return by_step
 
-    def _actions_of(self, number: int, step: Step) -> list[Action]:
+    def _actions_of(self, number: int, step: s.Step) -> list[Action]:
         """Return a step of the outermost level prepared, from the run before if there was one."""
         actions = self._actions[number]
         self.memories.may_share = actions is None
@@ -168,13 +145,13 @@ class ExactEngine:
                 self._actions[number] = actions
         return actions
 
-    def memory(self, variable: VariableId) -> TileStorage:
+    def memory(self, variable: s.VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
         return self.memories.memory(variable)
 
-    def _prepare(self, step: Step, place: str, host: Host, counts: Counts) -> list[Action]:
+    def _prepare(self, step: s.Step, place: str, host: Host, counts: Counts) -> list[Action]:
         match step:
-            case ComputeSet():
+            case s.ComputeSet():
                 return [
                     action
                     for group in step.groups
@@ -185,7 +162,7 @@ class ExactEngine:
                         self.memories.scratch,
                     )
                 ]
-            case Exchange():
+            case s.Exchange():
                 return [
                     prepare_transfer(
                         transfer,
@@ -196,9 +173,9 @@ class ExactEngine:
                     for transfer in step.transfers
                     if not self.memories.lies_in_another(transfer.destination)
                 ]
-            case Sync():
+            case s.Sync():
                 return []
-            case StreamIn():
+            case s.StreamIn():
                 target, lent = self.memory(step.variable), self.memories.lent(step.variable)
                 filled = self.memories.given(step.variable)
                 if lent is not None:
@@ -207,7 +184,7 @@ class ExactEngine:
                     return [lambda: filled.fill(host.take(step.stream))]
                 scatter = scattering(target)
                 return [lambda: scatter(host.take(step.stream))]
-            case StreamOut():
+            case s.StreamOut():
                 source, given = self.memory(step.variable), self.memories.given(step.variable)
                 if given is not None:
                     return [lambda: host.give(step.stream, given.taken())]
@@ -218,21 +195,21 @@ class ExactEngine:
                 there, here = self.memory(step.source), self.memory(step.destination)
                 scatter = scattering(here)
                 return [lambda: scatter(there.whole())]
-            case Sequence():
+            case s.Sequence():
                 return self._sequence(step, place, host, counts)
-            case Parallel():
+            case s.Parallel():
                 return [
                     action
                     for number, branch in enumerate(step.branches)
                     for action in self._block(branch, f"{place}|{number}", host, counts)
                 ]
-            case Repeat():
+            case s.Repeat():
                 return [self._repeat(step, place, host, counts)]
-            case Pipeline():
+            case s.Pipeline():
                 return [self._pipeline(step, place, host, counts)]
-            case RepeatWhile():
+            case s.RepeatWhile():
                 return [self._repeat_while(step, place, host, counts)]
-            case If():
+            case s.If():
                 predicate = self.memory(step.predicate)
                 return [
                     self._branches(
@@ -243,7 +220,7 @@ class ExactEngine:
                         counts,
                     )
                 ]
-            case Switch():
+            case s.Switch():
                 index = self.memory(step.index)
                 count = len(step.branches)
                 return [
@@ -255,11 +232,11 @@ class ExactEngine:
                         counts,
                     )
                 ]
-            case Call():
+            case s.Call():
                 body = self.program.functions[step.function]
                 return [
                     *self._fresh(body, step.arguments),
-                    *self._block(body, function_path(step.function), host, counts),
+                    *self._block(body, s.function_path(step.function), host, counts),
                 ]
             case _:
                 assert_never(step)
@@ -277,18 +254,18 @@ class ExactEngine:
 
         return run
 
-    def _sequence(self, step: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+    def _sequence(self, step: s.Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
         return [action for each in self._step_by_step(step, place, host, counts) for action in each]
 
     def _step_by_step(
-        self, step: Sequence, place: str, host: Host, counts: Counts
+        self, step: s.Sequence, place: str, host: Host, counts: Counts
     ) -> list[list[Action]]:
         return [
             self._prepare(inner, f"{place}/{number}", host, counts)
             for number, inner in enumerate(step.steps)
         ]
 
-    def _block(self, body: Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
+    def _block(self, body: s.Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
         """Return a sequence that counts how often it is run."""
 
         def count() -> None:
@@ -298,9 +275,9 @@ class ExactEngine:
 
     def _fresh(
         self,
-        body: Sequence,
-        carried: tuple[Carried, ...] | tuple[Passed, ...],
-        paged: tuple[Paged, ...] = (),
+        body: s.Sequence,
+        carried: tuple[s.Carried, ...] | tuple[s.Passed, ...],
+        paged: tuple[s.Paged, ...] = (),
     ) -> list[Action]:
         """Return what takes away what the iteration, or the call, before left behind."""
         if not self.poison:
@@ -310,7 +287,7 @@ class ExactEngine:
             self.memory(variable).poison for variable in sorted(written(body, self.program) - kept)
         ]
 
-    def _repeat(self, step: Repeat, place: str, host: Host, counts: Counts) -> Action:
+    def _repeat(self, step: s.Repeat, place: str, host: Host, counts: Counts) -> Action:
         path = f"{place}/repeat"
 
         @cache
@@ -328,7 +305,7 @@ class ExactEngine:
 
         return run
 
-    def _pipeline(self, step: Pipeline, place: str, host: Host, counts: Counts) -> Action:
+    def _pipeline(self, step: s.Pipeline, place: str, host: Host, counts: Counts) -> Action:
         @cache
         def prepared() -> Action:
             firsts = [
@@ -361,12 +338,12 @@ class ExactEngine:
 
         return run
 
-    def _repeat_while(self, step: RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
+    def _repeat_while(self, step: s.RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
         path = f"{place}/while"
 
         @cache
         def condition() -> list[Action]:
-            fresh = self._fresh(Sequence((step.condition, step.body)), step.carried)
+            fresh = self._fresh(s.Sequence((step.condition, step.body)), step.carried)
             return fresh + self._block(step.condition, f"{place}/condition", host, counts)
 
         @cache
@@ -387,7 +364,7 @@ class ExactEngine:
 
     def _branches(
         self,
-        branches: tuple[Sequence, ...],
+        branches: tuple[s.Sequence, ...],
         choose: Callable[[], int],
         place: str,
         host: Host,
@@ -409,25 +386,25 @@ def in_range(index: int, count: int) -> int:
     return index if 0 <= index < count else count - 1
 
 
-def left_by(step: Step) -> Iterator[tuple[VariableId, ValueId]]:
+def left_by(step: s.Step) -> Iterator[tuple[s.VariableId, s.ValueId]]:
     """Yield the variables that hold a new value after a step, and that value."""
     match step:
-        case ComputeSet():
+        case s.ComputeSet():
             for group in step.groups:
                 for operand, value in zip(group.outputs, group.writes, strict=True):
                     yield operand.variable, value
-        case Exchange():
+        case s.Exchange():
             yield from ((definition.variable, definition.value) for definition in step.definitions)
-        case StreamIn():
+        case s.StreamIn():
             yield step.variable, step.value
         case Collective():
             yield from step.outputs
-        case Repeat() | Pipeline() | RepeatWhile():
+        case s.Repeat() | s.Pipeline() | s.RepeatWhile():
             yield from ((item.variable, item.final) for item in step.carried)
-        case If() | Switch():
+        case s.If() | s.Switch():
             yield from ((item.variable, item.value) for item in step.merged)
-        case Sequence() | Parallel():
+        case s.Sequence() | s.Parallel():
             # What is overwritten before the end is not there any more.
-            yield from dict(x for inner in inner_steps(step) for x in left_by(inner)).items()
+            yield from dict(x for inner in s.inner_steps(step) for x in left_by(inner)).items()
         case _:
             pass

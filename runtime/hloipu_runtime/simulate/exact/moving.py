@@ -15,22 +15,9 @@ import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import whole
 from hloipu_runtime.program.program import Array, Program, Variable
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    If,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    VariableId,
-)
 from hloipu_runtime.program.uses import steps_within, touched_by, used, written_by
 
 LEAST_BYTES = 1 << 20
@@ -41,13 +28,13 @@ parts, beyond whose ends nothing may be touched in memory that is the host's (as
 class Moving(NamedTuple):
     """Variables whose memory is the host's."""
 
-    lent: frozenset[VariableId]
+    lent: frozenset[s.VariableId]
     """Parameters, read only."""
-    given: frozenset[VariableId]
+    given: frozenset[s.VariableId]
     """Results."""
 
     @property
-    def all(self) -> frozenset[VariableId]:
+    def all(self) -> frozenset[s.VariableId]:
         """Both."""
         return self.lent | self.given
 
@@ -55,31 +42,31 @@ class Moving(NamedTuple):
 NOTHING_MOVES = Moving(frozenset(), frozenset())
 
 
-def moving_variables(program: Program, private: Set[VariableId]) -> Moving:
+def moving_variables(program: Program, private: Set[s.VariableId]) -> Moving:
     """Return the variables whose memory may be the host's.
 
     Exchanges and vertices alone touch them in between, and each streams in, or out, in one place.
     `private` are those whose replicated parts may differ.
     """
-    into: Counter[VariableId] = Counter()
-    out: Counter[VariableId] = Counter()
-    written: set[VariableId] = set()
+    into: Counter[s.VariableId] = Counter()
+    out: Counter[s.VariableId] = Counter()
+    written: set[s.VariableId] = set()
     others = {port.variable for port in program.state} | program.constants.keys()
     for step in steps_within(program.body, program):
         match step:
-            case StreamIn():
+            case s.StreamIn():
                 into[step.variable] += 1
-            case StreamOut():
+            case s.StreamOut():
                 out[step.variable] += 1
-            case ComputeSet() | Exchange():
+            case s.ComputeSet() | s.Exchange():
                 written |= written_by(step)
-            case If():
+            case s.If():
                 others.add(step.predicate)
-            case Switch():
+            case s.Switch():
                 others.add(step.index)
-            case Repeat() | RepeatWhile() | Pipeline():
+            case s.Repeat() | s.RepeatWhile() | s.Pipeline():
                 others |= used(step, program)  # one copy serves all iterations
-            case Call():
+            case s.Call():
                 pass  # its body stands among the steps
             case _:
                 others |= touched_by(step)
@@ -87,7 +74,7 @@ def moving_variables(program: Program, private: Set[VariableId]) -> Moving:
     lent = {v for v, n in into.items() if n == 1 and v not in written | out.keys() | others}
     given = {v for v in ends if out[v] == 1}
 
-    def is_large(variable: VariableId) -> bool:
+    def is_large(variable: s.VariableId) -> bool:
         record = program.variables[variable]
         size = prod(record.shape) * storage_dtype(record.element_type).itemsize
         return size >= LEAST_BYTES
@@ -98,14 +85,14 @@ def moving_variables(program: Program, private: Set[VariableId]) -> Moving:
     )
 
 
-def _last_touched(program: Program, variables: Set[VariableId]) -> set[VariableId]:
+def _last_touched(program: Program, variables: Set[s.VariableId]) -> set[s.VariableId]:
     """Return the variables that stream out as the last thing, on the outermost level."""
-    last: dict[VariableId, Step] = {}
+    last: dict[s.VariableId, s.Step] = {}
     for step in program.body.steps:
         for inner in steps_within(step, program):
             for variable in touched_by(inner) & variables:
                 last[variable] = step
-    return {v for v, step in last.items() if isinstance(step, StreamOut)}
+    return {v for v, step in last.items() if isinstance(step, s.StreamOut)}
 
 
 def _is_one_array(record: Variable) -> bool:

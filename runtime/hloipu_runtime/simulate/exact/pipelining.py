@@ -71,7 +71,6 @@ def pipelined(
 
 
 def _paged(stage: Stage, prepare: Prepare, *, comes: bool) -> list[Action]:
-    """Return what brings the pages of a position to tiles, or back."""
     return [action for copy in paged(stage, comes=comes) for action in prepare(copy)]
 
 

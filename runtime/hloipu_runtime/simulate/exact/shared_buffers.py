@@ -16,24 +16,16 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Sizes, extent_of, whole_box
 from hloipu_runtime.program.program import Program, Variable
-from hloipu_runtime.program.steps import (
-    Call,
-    Exchange,
-    Sequence,
-    Step,
-    Transfer,
-    VariableId,
-    inner_steps,
-)
 from hloipu_runtime.program.uses import touched_by, written, written_by
 
 
 class Place(NamedTuple):
     """Where a variable's value lies in another one's memory."""
 
-    memory: VariableId
+    memory: s.VariableId
     offset: int
     """Bytes from the beginning of that memory to the value's first element; may be negative."""
     strides: Sizes
@@ -43,8 +35,8 @@ class Place(NamedTuple):
 class SharedBuffers(NamedTuple):
     """Which variables lie in the memory of others."""
 
-    places: Mapping[VariableId, Place]
-    reaches: Mapping[VariableId, tuple[int, int]]
+    places: Mapping[s.VariableId, Place]
+    reaches: Mapping[s.VariableId, tuple[int, int]]
     """Of such a memory: where the parts of buffers begin and end, their unused ends included, in
     bytes from its beginning."""
 
@@ -53,15 +45,15 @@ NO_SHARED_BUFFERS = SharedBuffers({}, {})
 
 
 def shared_buffers(
-    program: Program, private: Set[VariableId], moving: Set[VariableId] = frozenset()
+    program: Program, private: Set[s.VariableId], moving: Set[s.VariableId] = frozenset()
 ) -> SharedBuffers:
     """Return the buffers of a program that may lie in the memory that they are copied from.
 
     `private` are the variables whose replicated parts may differ, `moving` those that lie as whole
     arrays.
     """
-    places: dict[VariableId, Place] = {}
-    reaches: dict[VariableId, tuple[int, int]] = {}
+    places: dict[s.VariableId, Place] = {}
+    reaches: dict[s.VariableId, tuple[int, int]] = {}
     kept = {port.variable for port in program.state} | program.constants.keys() | private
     for transfer in _Order(program).unwritten(kept):
         source = program.variables[transfer.source]
@@ -77,7 +69,7 @@ def shared_buffers(
     return SharedBuffers(places, reaches)
 
 
-def whole_place(variable: VariableId, record: Variable) -> Place:
+def whole_place(variable: s.VariableId, record: Variable) -> Place:
     """Return where a value lies that is in memory as a whole array is."""
     stride = storage_dtype(record.element_type).itemsize
     strides: list[int] = []
@@ -87,7 +79,7 @@ def whole_place(variable: VariableId, record: Variable) -> Place:
     return Place(variable, 0, tuple(strides))
 
 
-def _own_place(variable: VariableId, record: Variable) -> Place | None:
+def _own_place(variable: s.VariableId, record: Variable) -> Place | None:
     """Return where a value lies in its own memory; None where its parts do not lie side by side."""
     mapping = record.mapping
     stride, offset = storage_dtype(record.element_type).itemsize, 0
@@ -102,7 +94,7 @@ def _own_place(variable: VariableId, record: Variable) -> Place | None:
     return Place(variable, offset, tuple(strides))
 
 
-def _through(transfer: Transfer, at: Place, source: Variable, buffer: Variable) -> Place | None:
+def _through(transfer: s.Transfer, at: Place, source: Variable, buffer: Variable) -> Place | None:
     """Return where the value of a buffer lies in its source's memory; None: not in one piece."""
     mapping = buffer.mapping
     dtype = storage_dtype(source.element_type)
@@ -176,17 +168,17 @@ class _Order:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._count = 0
-        self._filling: list[tuple[int, _Block, Transfer]] = []
+        self._filling: list[tuple[int, _Block, s.Transfer]] = []
         """Transfers whose buffer no other one of their exchange touches."""
-        self._first: dict[VariableId, int] = {}
-        self._last: dict[VariableId, int] = {}
-        self._writes: defaultdict[VariableId, list[int]] = defaultdict(list)
-        self._writes_of_calls: defaultdict[VariableId, list[int]] = defaultdict(list)
-        self._written_by: dict[str, frozenset[VariableId]] = {}
+        self._first: dict[s.VariableId, int] = {}
+        self._last: dict[s.VariableId, int] = {}
+        self._writes: defaultdict[s.VariableId, list[int]] = defaultdict(list)
+        self._writes_of_calls: defaultdict[s.VariableId, list[int]] = defaultdict(list)
+        self._written_by: dict[str, frozenset[s.VariableId]] = {}
         for body in (program.body, *program.functions.values()):
             self._number(body)
 
-    def unwritten(self, kept: Set[VariableId]) -> list[Transfer]:
+    def unwritten(self, kept: Set[s.VariableId]) -> list[s.Transfer]:
         """Return transfers whose source nobody writes while somebody will read the buffer.
 
         They alone write the buffer, which is none of `kept`.
@@ -209,9 +201,9 @@ class _Order:
                 self._last[source] = max(self._last[source], last)
         return unwritten[::-1]
 
-    def _number(self, step: Step, block: _Block | None = None) -> None:
+    def _number(self, step: s.Step, block: _Block | None = None) -> None:
         """Give a step and all inside of it numbers; `block` is the sequence that it stands in."""
-        if isinstance(step, Sequence):
+        if isinstance(step, s.Sequence):
             inner = _Block()
             for each in step.steps:
                 inner.starts.append(self._count)
@@ -226,7 +218,7 @@ class _Order:
         for variable in written_by(step):
             self._writes[variable].append(number)
         match step:
-            case Exchange() if block is not None:
+            case s.Exchange() if block is not None:
                 touches = Counter(
                     v
                     for transfer in step.transfers
@@ -237,11 +229,11 @@ class _Order:
                     for transfer in step.transfers
                     if touches[transfer.destination] == 1
                 ]
-            case Call():
+            case s.Call():
                 if step.function not in self._written_by:
                     self._written_by[step.function] = written(step, self.program)
                 for variable in self._written_by[step.function]:
                     self._writes_of_calls[variable].append(number)
             case _:
-                for each in inner_steps(step):
+                for each in s.inner_steps(step):
                     self._number(each)

@@ -151,7 +151,6 @@ def within(storage: TileStorage, place: Place, variable: Variable) -> TileStorag
 
 
 def _parts(place: Place, variable: Variable, memory: Array, begin: int) -> tuple[Array, Array]:
-    """Return the parts of a variable on all tiles, and its value, as views of a memory."""
     dtype = storage_dtype(variable.element_type)
     first, strides = part_strides(place, variable)
     shape = variable.mapping.storage_shape

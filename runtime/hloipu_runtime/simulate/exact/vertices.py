@@ -76,10 +76,7 @@ def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
 
 
 def _may_be_whole(
-    codelet: Codelet,
-    storages: Sequence[TileStorage],
-    zeros: Sequence[Sequence[int]],
-    classes: int,
+    codelet: Codelet, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]], classes: int
 ) -> bool:
     """Whether computing on unused ends of parts is harmless, and little more work.
 

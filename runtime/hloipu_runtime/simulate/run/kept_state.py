@@ -6,17 +6,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import RANDOM_STATE, Array, Program
-from hloipu_runtime.program.steps import (
-    ComputeSet,
-    Exchange,
-    Repeat,
-    Step,
-    StreamIn,
-    Sync,
-    ValueId,
-    VariableId,
-)
 
 Moment = Literal["end", "begin", "turn", "following", "lost"]
 """Of a run: its end, its begin, the begin or the end of an iteration of the loop around it."""
@@ -44,7 +35,7 @@ def kept_state(program: Program, values: Sequence[Array | None]) -> KeptState:
     return KeptState("lost", {})
 
 
-def _moments(program: Program) -> Iterator[tuple[Moment, list[ValueId]]]:
+def _moments(program: Program) -> Iterator[tuple[Moment, list[s.ValueId]]]:
     """Yield what the state's variables hold at the end, and before and after each iteration."""
     ports = program.state
     if not ports:
@@ -52,7 +43,7 @@ def _moments(program: Program) -> Iterator[tuple[Moment, list[ValueId]]]:
     yield "end", [port.final for port in ports]
     yield "begin", [port.initial for port in ports]
     for step in program.body.steps:
-        if isinstance(step, Repeat):
+        if isinstance(step, s.Repeat):
             carried = {item.variable: item for item in step.carried}
             fixed = {port.variable: port.initial for port in ports}
             iteration = {v: carried[v].turn if v in carried else x for v, x in fixed.items()}
@@ -68,29 +59,29 @@ def streams_before_work(program: Program) -> frozenset[str]:
     """
     streams: set[str] = set()
     kept = {port.variable for port in program.state}
-    steps: Sequence[Step] = program.body.steps
+    steps: Sequence[s.Step] = program.body.steps
     while steps:
-        rest: Sequence[Step] = ()
-        is_around = any(isinstance(step, Repeat) for step in steps)
+        rest: Sequence[s.Step] = ()
+        is_around = any(isinstance(step, s.Repeat) for step in steps)
         for step in steps:
-            if isinstance(step, StreamIn):
+            if isinstance(step, s.StreamIn):
                 streams.add(step.stream)
-            elif isinstance(step, Repeat):
+            elif isinstance(step, s.Repeat):
                 rest = step.body.steps
                 break
-            elif isinstance(step, Exchange) and not kept & {
+            elif isinstance(step, s.Exchange) and not kept & {
                 definition.variable for definition in step.definitions
             }:
                 continue
-            elif is_around and isinstance(step, ComputeSet) and not kept & _outputs(step):
+            elif is_around and isinstance(step, s.ComputeSet) and not kept & _outputs(step):
                 continue  # what is made before a loop, such as the zeros that last results begin as
-            elif not isinstance(step, Sync):
+            elif not isinstance(step, s.Sync):
                 break
         steps = rest
     return frozenset(streams)
 
 
-def _outputs(step: ComputeSet) -> set[VariableId]:
+def _outputs(step: s.ComputeSet) -> set[s.VariableId]:
     return {part.variable for group in step.groups for part in group.outputs}
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from tests.support.popops_call import called, drawn
 
 PARTS = [drawn(5, seed=n) for n in range(2)]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hloipu_compiler.formulas.errors import FormulaError
+from hloipu_compiler.formulas.call import FormulaError
 from hloipu_compiler.graphcore.encoding.reading import flat_step
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.ops.custom_calls import REGISTRY, register_custom_call

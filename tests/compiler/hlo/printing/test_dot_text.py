@@ -1,7 +1,7 @@
 import re
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.hlo.printing.dot_text import dot_computation, dot_module, dot_quoted
+from hloipu_compiler.hlo.printing.dot_text import dot_module, dot_quoted
 
 TEXT = """
 HloModule m
@@ -39,7 +39,3 @@ def test_the_cap_leaves_no_loose_ends() -> None:
     assert len(nodes) == 4
     assert {n for edge in re.findall(r"(n\d_\d) -> (n\d_\d)", text) for n in edge} <= nodes
     assert "6 instructions, the first 4 shown" in text
-
-
-def test_one_computation() -> None:
-    assert dot_computation(parse(TEXT).entry).count("[label=") == 4

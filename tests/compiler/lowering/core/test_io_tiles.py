@@ -10,9 +10,9 @@ from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.transfers import cycles_of_nanoseconds
 from hloipu_runtime.program.program import Role
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from tests.support.program_checker import violations
+from tests.support.program_reader.parser import parse_program
 from tests.support.sessions import SAMPLES, SCALE, START, SUMS, compiled, rows
 
 REQUEST: dict[str, Any] = {"feeds": {"data": (2,)}, "outfeeds": ("seen",)}

@@ -14,9 +14,9 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Role
 from hloipu_runtime.program.steps import Repeat
 from hloipu_runtime.program_io.file.program_codec import decode_program, encode_program
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from tests.support.program_checker import violations
+from tests.support.program_reader.parser import parse_program
 from tests.support.sessions import SAMPLES, SCALE, START, SUMS, SWAP, compiled, rows, sums
 
 MODES = ("functional", "exact")

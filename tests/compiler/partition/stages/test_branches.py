@@ -44,7 +44,7 @@ def spots(module_text: str, weights: int = 2, branches: int = 2, **cycles: float
     phases = phases_of(entry, roles) if state else inference_phases(entry, roles)
     stages = whole_stages(entry, phases, marked_stages(entry), 1)
     known = marked_branches(entry)
-    branch_counts(entry, phases, stages, known, 1)
+    branch_counts(phases, stages, known, 1)
     costs = [cycles.get(x.name.replace(".", "_"), 1.0) for x in entry.instructions]
     found = spots_of(entry, phases, stages, [tuple(range(branches))], known, costs)
     return {entry.instructions[n].name: (spot.level, spot.branch) for n, spot in found.items()}

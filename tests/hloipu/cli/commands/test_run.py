@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hloipu.api import compile
-from hloipu.cli.progress import steps_of, turns_told
+from hloipu.cli.saying import steps_of, turns_told
 from hloipu_runtime.watching import listening
 from tests.hloipu.cli.commands.test_compile import profile_sums
 from tests.support.arrays import Array

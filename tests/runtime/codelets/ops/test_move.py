@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet, Tensor
-from hloipu_runtime.codelets.ops.move import Broadcast, Copy, Reverse, StridedSlice, Transpose
+from hloipu_runtime.codelets.ops.move import Copy, Reverse, StridedSlice, Transpose
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole
 
@@ -96,25 +96,11 @@ def test_a_slice_splits_in_any_way(
     np.testing.assert_array_equal(made, expected)
 
 
-@pytest.mark.parametrize(
-    ("source", "shape", "dimensions"),
-    [((), (3, 4), ()), ((4,), (3, 4), (1,)), ((3,), (3, 4), (0,)), ((4, 3), (3, 5, 4), (2, 0))],
-)
-def test_a_broadcast_splits_in_any_way(
-    source: tuple[int, ...], shape: tuple[int, ...], dimensions: tuple[int, ...]
-) -> None:
-    given = counted(*source)
-    (made,) = check_every_split(Broadcast(dimensions), [given], [Tensor("f32", shape)])
-    for place in np.ndindex(shape):
-        assert made[place] == given.array[tuple(place[d] for d in dimensions)]
-
-
-def test_a_whole_transpose_slice_or_broadcast_is_a_view() -> None:
+def test_a_whole_transpose_or_slice_is_a_view() -> None:
     given = counted(4, 6)
     for codelet, shape in (
         (Transpose((1, 0)), (6, 4)),
         (StridedSlice((0, 2), (1, 2)), (4, 2)),
-        (Broadcast((1, 2)), (3, 4, 6)),
     ):
         (made,) = run_whole(codelet, [given], [Tensor("f32", shape)])
         assert np.shares_memory(made, given.array)
@@ -173,24 +159,12 @@ def test_slices_and_reversals_move_runs() -> None:
     assert cycles(Reverse(()), whole, whole) == 100 + 12
 
 
-def test_a_broadcast_fills_rows_or_moves_runs() -> None:
-    # 6 pieces of 10 elements on 6 workers
-    assert cycles(Broadcast(()), Tensor("f32", ()), Tensor("f32", (60,))) == 6 * (23 + 5)
-    # 12 rows of 8, two on each worker
-    assert cycles(Broadcast((0,)), Tensor("f16", (12,)), Tensor("f16", (12, 8))) == 6 * 2 * (26 + 2)
-    # 3 runs of 16 bytes
-    assert cycles(Broadcast((1,)), Tensor("f32", (4,)), Tensor("f32", (3, 4))) == 100 + 24
-    # nothing new: a copy
-    assert cycles(Broadcast((1,)), Tensor("f32", (4,)), Tensor("f32", (1, 4))) == 100 + 2
-
-
 @pytest.mark.parametrize("name", ["f32", "f16", "f8e5m2", "s4", "pred", "c128"])
 def test_nothing_costs_nothing(name: str) -> None:
     none = Tensor(name, (0, 3))
     assert cycles(Transpose((1, 0)), none, Tensor(name, (3, 0))) == 0
     assert cycles(Reverse((1,)), none, none) == 0
     assert cycles(StridedSlice((0, 0), (1, 1)), Tensor(name, (2, 3)), none) == 0
-    assert cycles(Broadcast((1,)), Tensor(name, (3,)), none) == 0
 
 
 @pytest.mark.parametrize("name", ["f32", "f16", "s8", "f64"])

@@ -4,7 +4,7 @@ import pytest
 
 from hloipu_runtime.program.proof.roles import role_faults
 from hloipu_runtime.program.proof.verify import faults_of
-from hloipu_runtime.program_io.text.parser import parse_program
+from tests.support.program_reader.parser import parse_program
 from tests.support.program_texts import DOUBLE
 from tests.support.program_texts_outside import MEET, RESIDENT, TWICE
 

@@ -16,7 +16,7 @@ from hloipu_runtime.program_io.file.program_codec import decode_program, encode_
 from hloipu_runtime.program_io.frame.frame import Frame, encode_frame
 from hloipu_runtime.program_io.records.coders import all_codelets, own_coder
 from hloipu_runtime.program_io.records.pools import MOST_BLOCKS, Reading, Writing
-from hloipu_runtime.program_io.text.parser import parse_program
+from tests.support.program_reader.parser import parse_program
 from tests.support.program_texts import TEXTS, small_programs
 from tests.support.same_programs import assert_same
 

@@ -21,11 +21,11 @@ from hloipu_runtime.program.steps import (
     Switch,
     Transfer,
 )
-from hloipu_runtime.program_io.text.faults import ProgramTextError
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.run.host import Arrays
+from tests.support.program_reader.parser import parse_program
+from tests.support.program_reader.tokens import ProgramTextError
 from tests.support.program_texts import CONTROL, DOUBLE, MOVE, TEXTS, small_programs
 from tests.support.same_programs import assert_same
 

@@ -9,12 +9,12 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import Pipeline, Sequence
 from hloipu_runtime.program_io.file.program_codec import decode_program, encode_program
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from tests.support.concurrent_programs import SHAPE, ConcurrentMaker, pipeline_of, steps_of
 from tests.support.pipelined_programs import Feed
+from tests.support.program_reader.parser import parse_program
 
 IPUS = [(0, 1, 2, 3), (0, 1, 2, 0), (0, 1, 0, 1), (0, 0, 0, 0)]
 

@@ -6,11 +6,11 @@ import pytest
 
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.proof.verify import faults_of
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.program_io.text.printer import print_program
 from tests.runtime.simulate.exact.test_pipelining import assert_totals
 from tests.support.memory_checker import check_memory
 from tests.support.pipelined_programs import PipelineMaker
+from tests.support.program_reader.parser import parse_program
 
 KINDS = ("activations", "weights", "totals")
 OFFLOADED = [frozenset(x) for n in range(4) for x in combinations(KINDS, n)]

@@ -9,11 +9,11 @@ from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.steps import Carried, Repeat, Sequence
-from hloipu_runtime.program_io.text.parser import parse_program
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays, Counts
 from tests.support.arrays import Array
 from tests.support.program_builder import ProgramBuilder, rows
+from tests.support.program_reader.parser import parse_program
 
 SIZES = [8, 1 << 12, 1 << 15]
 """Without buffers; with; and large enough to be written over operands."""

@@ -57,7 +57,6 @@ _CHOICES = {
     ),
 }  # fmt: skip
 """Words of a list, or their numbers."""
-_OPTIONAL = frozenset({"GRADIENT_ACCUMULATION_COUNT", "NUM_BATCHES_TO_ACCUMULATE"})
 _MOST_DIGITS = 19
 _KEY = re.compile("callConfig|call_config")
 _CAPITAL = re.compile("[A-Z]")
@@ -126,7 +125,6 @@ def _parsed_config(name: str, attributes: str, config: str) -> CallConfig | None
 
 
 def _call_config(name: str, config: str) -> Mapping[str, object]:
-    """Return the `callConfig` of a backend configuration."""
     if _KEY.search(config) is None:
         return {}
     try:

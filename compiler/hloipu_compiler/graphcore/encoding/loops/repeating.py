@@ -16,12 +16,13 @@ from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Val
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
 from hloipu_compiler.graphcore.encoding.loops.facts import facts_of, window_in
 from hloipu_compiler.graphcore.encoding.loops.loop_body import COUNTS, DirectBody, LoopBody
-from hloipu_compiler.graphcore.encoding.loops.loop_counts import (
+from hloipu_compiler.graphcore.encoding.loops.loop_forms import (
+    LoopForm,
+    loop_form,
     repeat_count,
     updates_of,
     while_count,
 )
-from hloipu_compiler.graphcore.encoding.loops.loop_forms import LoopForm, loop_form
 from hloipu_compiler.graphcore.encoding.loops.update_body import MicroBatchBody, UpdateBody
 from hloipu_compiler.graphcore.encoding.loops.windows import Window, of_replicas
 from hloipu_compiler.ir.attributes import Attributes

@@ -126,7 +126,6 @@ class Window:
         return total, body.add(name, "select", shape, (last, total, nothing))
 
     def _is_iteration(self, index: int, number: int, shape: ArrayShape) -> int:
-        """Write whether this is one iteration of a window, for every element of a shape."""
         body, name = self.body, self.op.name
         wanted = body.number(f"{name}.number", COUNTS, str(number))
         same = body.add(f"{name}.is", "compare", ArrayShape(PRED), (index, wanted),

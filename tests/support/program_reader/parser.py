@@ -18,11 +18,10 @@ from hloipu_runtime.program.program import (
     Variable,
 )
 from hloipu_runtime.program.stacks import KINDS, STREAM, Divided, Partitioning, Stack
-from hloipu_runtime.program_io.text.constants_text import read_constant
-from hloipu_runtime.program_io.text.geometry import read_sizes, read_spans, read_tiles
-from hloipu_runtime.program_io.text.reading import Names
-from hloipu_runtime.program_io.text.step_parser import StepParser
-from hloipu_runtime.program_io.text.tokens import Cursor
+from tests.support.program_reader.reading import Names
+from tests.support.program_reader.step_parser import StepParser
+from tests.support.program_reader.tokens import Cursor
+from tests.support.program_reader.values import read_constant, read_sizes, read_spans, read_tiles
 
 T = TypeVar("T")
 _ROLES = {role.value: role for role in Role if role is not Role.TEMPORARY}

@@ -2,7 +2,7 @@
 
 from hloipu_runtime.program.program import Value, Variable
 from hloipu_runtime.program.steps import ValueId, VariableId
-from hloipu_runtime.program_io.text.tokens import Cursor
+from tests.support.program_reader.tokens import Cursor
 
 
 class Names:

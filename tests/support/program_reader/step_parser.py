@@ -5,17 +5,17 @@ from collections.abc import Callable
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.mapping import Box, Sizes, whole_box
-from hloipu_runtime.program_io.text.codelet_text import read_codelet
-from hloipu_runtime.program_io.text.collective_text import read_collective
-from hloipu_runtime.program_io.text.geometry import (
+from tests.support.program_reader.reading import Names
+from tests.support.program_reader.tokens import MOST_BLOCKS
+from tests.support.program_reader.values import (
     read_box,
+    read_codelet,
+    read_collective,
     read_numbers,
     read_sizes,
     read_spans,
     read_tiles,
 )
-from hloipu_runtime.program_io.text.reading import Names
-from hloipu_runtime.program_io.text.tokens import MOST_BLOCKS
 
 
 class StepParser:

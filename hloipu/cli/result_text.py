@@ -1,10 +1,16 @@
-"""The memory report as text: what fills the fullest tile, and how full the others are."""
+"""Results as tables: memory, choices of a search, findings."""
 
 from collections.abc import Iterator
 
-from hloipu.cli.table import counted, shortened, table
+from hloipu.choosing import MOST_ROWS, Choice
+from hloipu.cli.table import counted, readable_bytes, shortened, table
+from hloipu.sharding import fitting_text
+from hloipu_compiler.partition.search.candidate import Estimate
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.report import MemoryReport
+from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.profile import Profile
+from hloipu_runtime.report.verdict import saved_text
 
 _WIDEST = 48
 
@@ -82,3 +88,47 @@ def _sections(report: MemoryReport) -> Iterator[str]:
         if one.tiles
     ]
     yield table(("bytes needed", "tiles"), bins)
+
+
+_HEAD = ("micro-batches/s", "needed on an IPU", "bubble", "fits", "flags")
+
+
+def choice_text(choice: Choice, most: int = MOST_ROWS) -> str:
+    """Return the first rows of a choice as a table, and what was chosen."""
+    lines = [table(_HEAD, [_row(row) for row in choice.rows[:most]], left=0)]
+    if len(choice.rows) > most:
+        lines.append(f"… and {len(choice.rows) - most} more")
+    fits = "fits" if choice.is_tried else fitting_text(choice.best)
+    lines.append(f"best of {choice.looked_at} ({fits}): {choice.best.candidate.flags()}")
+    lines += [f"  {note}" for note in choice.notes]
+    if choice.best.candidate.stages > 1 and choice.best.candidate.micro_batches == 1:
+        lines.append("  micro-batches would fill the pipeline: --plan auto chooses how many")
+    return "\n".join(lines)
+
+
+def _row(row: Estimate) -> tuple[str, ...]:
+    return (
+        f"{row.per_second:,.1f}",
+        readable_bytes(row.needed_bytes),
+        f"{row.bubble:.1%}",
+        "yes" if row.fits else "no",
+        row.candidate.flags(),
+    )
+
+
+def findings_text(profile: Profile) -> str:
+    """Return every finding: what, where, the cure, what it saves at most and by measurement."""
+    if not profile.findings:
+        return "no findings"
+    lines = [counted(len(profile.findings), "finding")]
+    for number, finding in enumerate(profile.findings, 1):
+        lines += _lines(number, finding, profile)
+    return "\n".join(lines)
+
+
+def _lines(number: int, finding: Finding, profile: Profile) -> Iterator[str]:
+    yield f"{number}. {finding.kind}: {finding.placed_statement}"
+    yield f"   cure: {finding.cure}"
+    yield f"   saves at most {saved_text(finding, profile)}"
+    if finding.measured is not None:
+        yield f"   measured with {finding.measured.line()}"
