@@ -50,6 +50,8 @@ class _Reader:
             key = self.key(instruction)
             return None if key is None else [key]
         if instruction.opcode == "select":
+            if self._is_true(instruction.operands[0]):  # As XLA's top k is written.
+                return self.keys(instruction.operands[1])
             return self._lexicographic_select(*instruction.operands)
         if instruction.opcode != "or":
             return None
@@ -58,6 +60,12 @@ class _Reader:
             if keys is not None:
                 return keys
         return None
+
+    def _is_true(self, position: int) -> bool:
+        instruction = self.at(position)
+        if instruction.opcode == "broadcast":
+            instruction = self.at(instruction.operands[0])
+        return instruction.literal is not None and instruction.literal.text == "true"
 
     def _lexicographic(self, first: int, conjunction: int) -> list[ComparatorKey] | None:
         """Read `first or (equal and others)`, where `equal` is about the operands of `first`."""
