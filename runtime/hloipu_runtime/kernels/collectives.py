@@ -115,7 +115,10 @@ def ragged_all_to_all(members: Sequence[Sequence[Array]], groups: Groups) -> lis
         for number, sender in enumerate(group):
             rows, _, *ranges, _ = members[sender]
             starts, sizes, places = (operand.ravel().tolist() for operand in ranges)
-            runs = len(sizes) // len(group)
+            runs, more = divmod(len(sizes), len(group))
+            if more:
+                fault = f"{len(sizes)} ranges go to a group of {len(group)}"
+                raise UsageError("E6011", fault, hint="give equally many for each member")
             for update, (start, count, place) in enumerate(zip(starts, sizes, places, strict=True)):
                 receiver = group[update // runs]
                 taken = int(members[receiver][5].ravel()[number * runs + update % runs])
