@@ -1,5 +1,6 @@
 """Top k, radix sorts, permutations of pivots."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -39,7 +40,7 @@ _PAIR = "  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
 _PLACES = "  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
 _ALWAYS = "  t = pred[] constant(true)\n  u = pred[] broadcast(t), dimensions={}\n"
 _SIZES = "  m = f32[] abs(a)\n  n = f32[] abs(b)\n"
-COMPARATORS = {
+COMPARATORS: dict[str, tuple[str, Callable[[float, int], tuple[float, int]]]] = {
     "largest": (_PAIR + "  ROOT c = pred[] compare(a, b), direction=GT, type=TOTALORDER",
                 lambda x, i: (-x, i)),
     "smallest": (_PAIR + "  ROOT c = pred[] compare(a, b), direction=LT", lambda x, i: (x, i)),
