@@ -44,7 +44,6 @@ from hloipu_compiler.partition.spmd.axes import (
     device_axes,
     from_named,
     from_tiles,
-    listed_digits,
     ref_digits,
     tile_digits,
 )
@@ -405,11 +404,11 @@ def once_escaped(text: str) -> str:
 def _base_order(meshes: Sequence[Mesh], tiles: Sequence[Sharding], count: int) -> tuple[int, ...]:
     """Return the order of devices by which all count; empty for their own order."""
     for mesh in meshes:
-        if mesh.devices.listed and not _counts(mesh.devices.listed):
+        if not _counts(mesh):
             return mesh.devices.listed
     for sharding in tiles:
         listed = sharding.devices.listed
-        if len(listed) == count and not _counts(listed) and not sharding.subgroups:
+        if len(listed) == count and not sharding.subgroups:
             try:
                 tile_digits(sharding, ())
             except AxisFault:
@@ -417,9 +416,10 @@ def _base_order(meshes: Sequence[Mesh], tiles: Sequence[Sharding], count: int) -
     return ()
 
 
-def _counts(listed: Sequence[int]) -> bool:
+def _counts(mesh: Mesh) -> bool:
+    """Whether the axes of a mesh are digits of the numbers of its devices."""
     try:
-        listed_digits(listed)
+        axis_digits(mesh, ())
     except AxisFault:
         return False
     return True
@@ -457,7 +457,7 @@ def _in_one_order(sharding: AnySharding, place: Mapping[int, int], most: int) ->
 def _numbered(mesh: Mesh) -> Mesh:
     """Return a mesh whose axes are digits of the devices' numbers."""
     listed = mesh.devices.listed
-    if mesh.is_maximal or sorted(listed) != list(range(mesh.device_count)) or _counts(listed):
+    if mesh.is_maximal or sorted(listed) != list(range(mesh.device_count)) or _counts(mesh):
         return mesh
     return replace(mesh, devices=DeviceOrder())
 

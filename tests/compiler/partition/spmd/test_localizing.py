@@ -176,6 +176,12 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "  i = s32[] constant(1)\n  ROOT u = f32[12,8] dynamic-update-slice(p, q, i, i)",
         {},
     ),
+    "an update from a place beyond 32 bits": (
+        f"{X}{ROWS}\n  q = f32[4,2] parameter(1)\n  i = s64[] constant(5)\n"
+        "  j = s64[] constant(-9223371164713784320)\n"
+        "  ROOT u = f32[12,8] dynamic-update-slice(p, q, i, j)",
+        {},
+    ),
     "a loop": (
         f"{X}{ROWS}\n  z = s32[] constant(0)\n  t = (s32[], f32[12,8]) tuple(z, p)\n"
         "  w = (s32[], f32[12,8]) while(t), condition=less, body=step\n"
