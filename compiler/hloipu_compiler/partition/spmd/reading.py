@@ -8,6 +8,7 @@ custom_calls.cc`; `xla/service/spmd/spmd_partitioner.cc` (PreprocessSharding).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.device_order import DeviceOrder
@@ -224,18 +225,24 @@ class _Reader:
         try:
             return self._common_axes()
         except AxisFault:
+            with suppress(AxisFault):
+                return self._common_axes(only_used=True)
             if not self._reorder():
                 raise
-            return self._common_axes()
+            return self._common_axes(only_used=True)
 
-    def _common_axes(self) -> DeviceAxes:
+    def _common_axes(self, *, only_used: bool = False) -> DeviceAxes:
+        """Return the mesh of all meshes, or of those by whose axes something is divided."""
         each = [s for shardings in self.texts.values() for s in shardings]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
+        if only_used and not self.manual_names:
+            named = [n for n in named if n.axes]
         tiles = [s for s in each if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
         meshes = [n.mesh for n in named if not n.mesh.is_maximal and n.mesh.device_count > 1]
         counts = {m.device_count for m in meshes} | {s.device_count or 0 for s in tiles}
         # A mesh of other devices of which no sharding speaks says nothing.
-        unused = [m for m in self.meshes.values() if not m.is_maximal and m.device_count > 1]
+        listed = () if only_used else self.meshes.values()
+        unused = [m for m in listed if not m.is_maximal and m.device_count > 1]
         meshes = [*(m for m in unused if not counts or m.device_count in counts), *meshes]
         meshes = list(dict.fromkeys(meshes))
         counts |= {m.device_count for m in meshes}
@@ -475,8 +482,7 @@ def _all_digits(
     for sharding in named:
         if sharding.mesh not in axes:
             continue
-        refs = [ref for d in sharding.dimensions for ref in d.axes]
-        for ref in (*refs, *sharding.replicated, *sharding.unreduced, *sharding.manual):
+        for ref in sharding.axes:
             yield from ref_digits(ref, sharding.mesh, axes[sharding.mesh])
     for tiled in tiles:
         yield from tile_digits(tiled, devices).all()
