@@ -327,7 +327,7 @@ class _Reader:
             if not self.is_shardy and x.attributes.text("custom_call_target") in _LEAVING_OPEN:
                 each = tuple(_with_open(s, x.backend_config) for s in each)
             if (name, position) in self.manual_names:
-                manual = self._manual(self.manual_names[name, position], axes, x)
+                manual = self._manual((name, position), stated, axes, x)
                 borders[name, position] = Border(each, manual, enters)
             else:
                 shardings[name, position] = each
@@ -369,8 +369,13 @@ class _Reader:
                 if any(chosen):
                     shardings[entry.name, i] = chosen
 
-    def _manual(self, names: Sequence[str], axes: DeviceAxes, x: Instruction) -> int:
-        for mesh in self.meshes.values():
+    def _manual(
+        self, key: Key, stated: Sequence[AnySharding], axes: DeviceAxes, x: Instruction
+    ) -> int:
+        """Return the parts of a border's manual axes, of the mesh that divides its arrays."""
+        names = self.manual_names[key]
+        own_meshes = [s.mesh for s in stated if isinstance(s, NamedSharding)]
+        for mesh in (*own_meshes, *self.meshes.values()):
             if all(name in mesh.axis_position for name in names):
                 own = axis_digits(mesh, axes.devices)
                 places = [mesh.axis_position[name] for name in names]
