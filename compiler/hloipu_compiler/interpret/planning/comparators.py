@@ -7,6 +7,7 @@ prints, `lt(a0, b0) or (eq(a0, b0) and (…))`, also as a select. Anything else 
 from dataclasses import dataclass
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.kernels.sorting import Order
 
@@ -63,7 +64,7 @@ class _Reader:
 
     def _is_true(self, position: int) -> bool:
         instruction = self.at(position)
-        if instruction.opcode == "broadcast":
+        if Trait.DATA_MOVEMENT in OPS[instruction.opcode].traits and instruction.operands:
             instruction = self.at(instruction.operands[0])
         return instruction.literal is not None and instruction.literal.text == "true"
 

@@ -41,7 +41,7 @@ from hloipu_compiler.partition.spmd.reading import (
 )
 from hloipu_compiler.partition.spmd.resharding import Splits
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
-from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, became, spread, static
+from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, spread, static
 from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each, with_operands
@@ -225,16 +225,18 @@ def _has_empty(computation: Computation) -> bool:
 def _without_empty(draft: Draft, x: Instruction) -> Instruction | int | None:
     """Write an array without elements, as a result or an operand, as one number repeated."""
 
-    def zero(shape: Shape) -> int:
-        kind = leaves_of(shape)[0].element_type
+    def nothing(shape: Shape) -> int:
+        (array,) = leaves_of(shape)
+        kind = array.element_type
         literal = Literal("false" if kind.name == "pred" else "(0, 0)" if kind.is_complex else "0")
-        return draft.add(x, "constant", plain(kind, ()), literal=literal)
+        zero = draft.add(x, "constant", plain(kind, ()), literal=literal)
+        return spread(draft, x, zero, array)
 
-    if _is_empty(x.shape):
-        return became(x, "broadcast", (zero(x.shape),), dimensions=())
-    shapes = [static(draft.shape(i)) for i in x.operands]
+    if _is_empty(x.shape) and "sharding" not in x.attributes:
+        return nothing(x.shape)
+    shapes = [draft.shape(i) for i in x.operands]
     operands = [
-        i if shape is None or shape.element_count else spread(draft, x, zero(shape), shape)
+        nothing(shape) if _is_empty(shape) else i
         for i, shape in zip(x.operands, shapes, strict=True)
     ]
     if tuple(operands) == x.operands:
