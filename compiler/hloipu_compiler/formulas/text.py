@@ -34,6 +34,19 @@ class Text:
         self.lines.append(f"  {name} = {shape_text(kind, dims)} {opcode}({operands}){attributes}")
         return Value(self, name, kind, tuple(dims))
 
+    def several(
+        self, opcode: str, arrays: Sequence[tuple[str, Sequence[int]]], operands: str,
+        attributes: str,
+    ) -> list["Value"]:  # fmt: skip
+        """Append an op that gives several arrays, of types and sizes; return these."""
+        name = f"v{len(self.lines)}"
+        shapes = ", ".join(shape_text(*array) for array in arrays)
+        self.lines.append(f"  {name} = ({shapes}) {opcode}({operands}), {attributes}")
+        return [
+            self.add("get-tuple-element", *array, name, f"index={n}")
+            for n, array in enumerate(arrays)
+        ]
+
     def parameter(self, number: int, kind: str, dims: Sequence[int]) -> "Value":
         """Append a parameter."""
         return self.add("parameter", kind, dims, str(number))

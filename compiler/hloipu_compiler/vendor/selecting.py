@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.loop import Loop, Step
-from hloipu_compiler.formulas.text import Text, Value, shape_text
+from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.hlo.printing.printer import print_computation
 from hloipu_compiler.interpret.planning.comparators import ComparatorKey, comparator_keys
 
@@ -18,13 +18,8 @@ from hloipu_compiler.interpret.planning.comparators import ComparatorKey, compar
 def largest_of(call: Call, x: Value, k: int, *, is_largest: bool = True) -> list[Value]:
     """Return the k largest or smallest of the last dimension, and where they are."""
     _need_k(call, x, k)
-    dims = (*x.dims[:-1], k)
-    text, name = x.text, f"v{len(x.text.lines)}"
-    shapes = f"({shape_text(x.kind, dims)}, {shape_text('s32', dims)})"
-    attributes = f"k={k}, largest={str(is_largest).lower()}"
-    text.lines.append(f"  {name} = {shapes} topk({x.name}), {attributes}")
-    values = text.add("get-tuple-element", x.kind, dims, name, "index=0")
-    places = text.add("get-tuple-element", "s32", dims, name, "index=1")
+    dims, attributes = (*x.dims[:-1], k), f"k={k}, largest={str(is_largest).lower()}"
+    values, places = x.text.several("topk", [(x.kind, dims), ("s32", dims)], x.name, attributes)
     return [values, places.converted(call.results[1][0])]
 
 
@@ -118,14 +113,8 @@ def _ordered(text: Text, operands: Sequence[Value], comparator: str) -> list[Val
     attributes = f"dimensions={{{keys.rank - 1}}}, is_stable=true, to_apply={comparator}"
     if len(operands) == 1:
         return [text.add("sort", keys.kind, keys.dims, keys.name, attributes)]
-    name = f"v{len(text.lines)}"
-    shapes = ", ".join(shape_text(operand.kind, operand.dims) for operand in operands)
-    names = ", ".join(operand.name for operand in operands)
-    text.lines.append(f"  {name} = ({shapes}) sort({names}), {attributes}")
-    return [
-        text.add("get-tuple-element", operand.kind, operand.dims, name, f"index={n}")
-        for n, operand in enumerate(operands)
-    ]
+    arrays = [(operand.kind, operand.dims) for operand in operands]
+    return text.several("sort", arrays, ", ".join(x.name for x in operands), attributes)
 
 
 @formula("mhlo.erf")
