@@ -41,9 +41,9 @@ class Loop:
         start = f"v{len(text.lines)}"
         begun = ", ".join([first.name, *(array.name for array in arrays)])
         text.lines.append(f"  {start} = {tuple_shape} tuple({begun})")
-        attributes = f"condition=goes_on.{number}, body=body.{number}"
         kinds = [("s32", ()), *((array.kind, array.dims) for array in arrays)]
-        return text.several("while", kinds, start, attributes)[1:]
+        op = f"while({start}), condition=goes_on.{number}, body=body.{number}"
+        return text.several(kinds, op)[1:]
 
 
 class Step:

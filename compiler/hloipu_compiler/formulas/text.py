@@ -34,14 +34,10 @@ class Text:
         self.lines.append(f"  {name} = {shape_text(kind, dims)} {opcode}({operands}){attributes}")
         return Value(self, name, kind, tuple(dims))
 
-    def several(
-        self, opcode: str, arrays: Sequence[tuple[str, Sequence[int]]], operands: str,
-        attributes: str,
-    ) -> list["Value"]:  # fmt: skip
-        """Append an op that gives several arrays, of types and sizes; return these."""
+    def several(self, arrays: Sequence[tuple[str, Sequence[int]]], op: str) -> list["Value"]:
+        """Append an op, as written behind its shape, that gives arrays of these types and sizes."""
         name = f"v{len(self.lines)}"
-        shapes = ", ".join(shape_text(*array) for array in arrays)
-        self.lines.append(f"  {name} = ({shapes}) {opcode}({operands}), {attributes}")
+        self.lines.append(f"  {name} = ({', '.join(shape_text(*array) for array in arrays)}) {op}")
         return [
             self.add("get-tuple-element", *array, name, f"index={n}")
             for n, array in enumerate(arrays)

@@ -18,8 +18,9 @@ from hloipu_compiler.interpret.planning.comparators import ComparatorKey, compar
 def largest_of(call: Call, x: Value, k: int, *, is_largest: bool = True) -> list[Value]:
     """Return the k largest or smallest of the last dimension, and where they are."""
     _need_k(call, x, k)
-    dims, attributes = (*x.dims[:-1], k), f"k={k}, largest={str(is_largest).lower()}"
-    values, places = x.text.several("topk", [(x.kind, dims), ("s32", dims)], x.name, attributes)
+    dims = (*x.dims[:-1], k)
+    op = f"topk({x.name}), k={k}, largest={str(is_largest).lower()}"
+    values, places = x.text.several([(x.kind, dims), ("s32", dims)], op)
     return [values, places.converted(call.results[1][0])]
 
 
@@ -114,7 +115,8 @@ def _ordered(text: Text, operands: Sequence[Value], comparator: str) -> list[Val
     if len(operands) == 1:
         return [text.add("sort", keys.kind, keys.dims, keys.name, attributes)]
     arrays = [(operand.kind, operand.dims) for operand in operands]
-    return text.several("sort", arrays, ", ".join(x.name for x in operands), attributes)
+    names = ", ".join(operand.name for operand in operands)
+    return text.several(arrays, f"sort({names}), {attributes}")
 
 
 @formula("mhlo.erf")
