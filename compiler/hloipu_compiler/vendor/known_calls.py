@@ -85,7 +85,7 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     "te_dact_dbias_quantize_ffi": _SCALES, "te_dbias_quantize_ffi": _SCALES,
 }  # fmt: skip
 
-_COMPARING = frozenset({"TopK", "__gpu$TopK"})
+_COMPARING = frozenset({"TopK", "__gpu$TopK", "PartialReduce"})
 """Targets whose formulas read the computation that a call names; others must name none."""
 
 WHY = {**_GRAPHCORES, **_OTHERS}

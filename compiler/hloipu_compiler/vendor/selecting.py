@@ -1,7 +1,8 @@
 """Library calls for top-k, sorting and permutations.
 
 Operands and results: openxla/xla: xla/service/gpu/transforms/topk_specializer.cc and
-sort_rewriter.cc, xla/service/topk_rewriter.cc (comparators), xla/hlo/translate (mhlo.topk);
+sort_rewriter.cc, xla/service/topk_rewriter.cc (comparators), xla/hlo/translate (mhlo.topk),
+xla/hlo/builder/lib/approx_topk.cc (PartialReduce);
 jax-ml/jax: jax/_src/lax/linalg.py (lu_pivots_to_permutation).
 """
 
@@ -117,6 +118,53 @@ def _ordered(text: Text, operands: Sequence[Value], comparator: str) -> list[Val
     arrays = [(operand.kind, operand.dims) for operand in operands]
     names = ", ".join(operand.name for operand in operands)
     return text.several(arrays, f"sort({names}), {attributes}")
+
+
+@formula("PartialReduce")
+def _best_of_bins(call: Call) -> Sequence[Value]:
+    """Return the first of each bin by a comparator, and where it is: of equal ones the lowest.
+
+    Bins are as many as the result has, of elements as far apart: which, the call leaves open.
+    """
+    x, places, *start = call.takes(4)
+    called = call.instruction.attributes.called
+    call.need(bool(called) and len(call.results) == 2, "it gives elements and places by comparing")
+    kind, dims = call.results[0]
+    d = call.axis("reduction_dim", x.rank)
+    call.need(
+        len(dims) == x.rank and x.dims == (*dims[:d], x.dims[d], *dims[d + 1 :]) and dims[d] > 0,
+        f"it makes {dims} of {x.dims}",
+    )
+    bins, each = dims[d], -(-x.dims[d] // dims[d])
+    high = [bins * each - x.dims[d] if e == d else 0 for e in range(x.rank)]
+    padding = "padding=" + "x".join(f"0_{n}" for n in high)
+    wide, split = (*dims[:d], bins * each, *dims[d + 1 :]), (*dims[:d], each, *dims[d:])
+    parts = [
+        call.text.add("pad", a.kind, wide, f"{a.name}, {b.name}", padding).reshaped(split)
+        for a, b in zip((x, places), start, strict=True)
+    ]
+    name = _comparator(call, called[0], (x, places))
+    number, index = kind, places.kind
+    call.text.callees["best"] = f"""best {{
+  a0 = {number}[] parameter(0)
+  a1 = {index}[] parameter(1)
+  b0 = {number}[] parameter(2)
+  b1 = {index}[] parameter(3)
+  before = pred[] call(a0, b0, a1, b1), to_apply={name}
+  after = pred[] call(b0, a0, b1, a1), to_apply={name}
+  equal = pred[] compare(before, after), direction=EQ
+  u0 = u32[] convert(a1)
+  u1 = u32[] convert(b1)
+  lower = pred[] compare(u0, u1), direction=LT
+  c = pred[] select(equal, lower, before)
+  r0 = {number}[] select(c, a0, b0)
+  r1 = {index}[] select(c, a1, b1)
+  ROOT r = ({number}[], {index}[]) tuple(r0, r1)
+}}
+"""
+    names = ", ".join(value.name for value in (*parts, *start))
+    op = f"reduce({names}), dimensions={{{d}}}, to_apply=best"
+    return call.text.several([(kind, dims), (index, dims)], op)
 
 
 @formula("mhlo.erf")

@@ -80,6 +80,22 @@ def test_computations_that_a_formula_does_not_read_are_refused() -> None:
         evaluated(text, X)
 
 
+@pytest.mark.parametrize("select", [jax.lax.approx_max_k, jax.lax.approx_min_k])
+@pytest.mark.parametrize("shape", [(3, 4096), (2, 5000)])
+def test_approximate_top_k_of_tpus(select: Any, shape: tuple[int, ...]) -> None:
+    x = np.round(drawn(*shape) * 50) / 50
+    traced = jax.jit(lambda a: select(a, 8)).trace(jax.ShapeDtypeStruct(shape, np.float32))
+    text = traced.lower(lowering_platforms=("tpu",)).as_text("hlo")
+    assert "PartialReduce" in text
+    values, places = evaluated(text, x)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, places, -1))
+    sign = -1 if select is jax.lax.approx_max_k else 1
+    exact = np.sort(sign * x, -1)[..., :8] * sign
+    assert np.mean(values == exact) > 0.7
+    np.testing.assert_array_equal(values[..., 0], exact[..., 0])
+    assert all(len(set(row)) == 8 for row in places.reshape(-1, 8))
+
+
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("name", KINDS)
 def test_radix_sorts_are_stable(name: str, descending: bool) -> None:
