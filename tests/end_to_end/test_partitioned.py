@@ -19,6 +19,7 @@ from tests.support.arrays import Array
 from tests.support.command_line import run
 from tests.support.poplar_small import WEIGHTS, changed, elements
 from tests.support.poplar_small import trained as small_trained
+from tests.support.ragged import drawn_members, ragged_results
 
 pytest.importorskip("jax")
 import jax
@@ -285,6 +286,30 @@ def test_partitions_that_disagree_are_found() -> None:
     with pytest.raises(MismatchError) as caught:
         blocks.joined(alike, "x")
     assert caught.value.code == "E6010"
+
+
+@pytest.mark.parametrize("axes", [{"x"}, {"d", "x"}], ids=["beside an axis", "all manual"])
+def test_ragged_exchanges_in_manual_regions(axes: set[str]) -> None:
+    mesh = jax.sharding.AbstractMesh((2, 4), ("d", "x"))
+    members = drawn_members(3, 4, 2, 6)
+    whole = [np.concatenate([m[k] for m in members]) for k in range(6)]
+
+    def inner(rows: Any, *more: Any) -> Any:
+        return jax.lax.ragged_all_to_all(rows * 2, *more, axis_name="x")
+
+    def outer(*arrays: Any) -> Any:
+        specs = (P("x", "d" if "d" in axes else None),) * 2 + (P("x"),) * 4
+        return jax.shard_map(inner, mesh=mesh, in_specs=specs, out_specs=specs[0],
+                             axis_names=axes, check_vma=False)(*arrays) + 1  # fmt: skip
+
+    shardings = [jax.NamedSharding(mesh, P("x", *["d"] * (k < 2))) for k in range(6)]
+    traced = jax.jit(outer, in_shardings=shardings).trace(
+        *[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in whole]
+    )
+    text = traced.lower(lowering_platforms=("tpu",)).as_text("hlo")
+    assert "ragged-all-to-all" in text
+    wanted = ragged_results([[2 * m[0], *m[1:]] for m in members], [range(4)])
+    assert_close(hloipu.compile(text).run(*whole).outputs, [np.concatenate(wanted) + 1])
 
 
 def test_layouts_and_pairs_of_the_text_are_those_of_whole_arrays() -> None:

@@ -41,13 +41,9 @@ class Loop:
         start = f"v{len(text.lines)}"
         begun = ", ".join([first.name, *(array.name for array in arrays)])
         text.lines.append(f"  {start} = {tuple_shape} tuple({begun})")
-        end = f"v{len(text.lines)}"
-        attributes = f"condition=goes_on.{number}, body=body.{number}"
-        text.lines.append(f"  {end} = {tuple_shape} while({start}), {attributes}")
-        return [
-            text.add("get-tuple-element", array.kind, array.dims, end, f"index={n + 1}")
-            for n, array in enumerate(arrays)
-        ]
+        kinds = [("s32", ()), *((array.kind, array.dims) for array in arrays)]
+        op = f"while({start}), condition=goes_on.{number}, body=body.{number}"
+        return text.several(kinds, op)[1:]
 
 
 class Step:

@@ -31,10 +31,8 @@ def numbered_bits(seed: Value, count: int, number: Value) -> Value:
     low, high = (wide.sliced(0, n, n + 1).reshaped(()) for n in (0, 1))
     mixed = (low + high * text.number("u64", 2**32)).reshaped((1,))
     state = mixed.concatenated([number], 0)
-    name = f"v{len(text.lines)}"
-    generated = f"(u64[2], u32[{count}]) rng-bit-generator({state.name}), algorithm=rng_three_fry"
-    text.lines.append(f"  {name} = {generated}")
-    return text.add("get-tuple-element", "u32", (count,), name, "index=1")
+    op = f"rng-bit-generator({state.name}), algorithm=rng_three_fry"
+    return text.several([("u64", (2,)), ("u32", (count,))], op)[1]
 
 
 def fraction(bits: Value) -> Value:

@@ -85,6 +85,9 @@ _OTHERS: Mapping[str, tuple[str, str]] = {
     "te_dact_dbias_quantize_ffi": _SCALES, "te_dbias_quantize_ffi": _SCALES,
 }  # fmt: skip
 
+_COMPARING = frozenset({"TopK", "__gpu$TopK", "PartialReduce"})
+"""Targets whose formulas read the computation that a call names; others must name none."""
+
 WHY = {**_GRAPHCORES, **_OTHERS}
 """Why a target has no formula, and what to do."""
 
@@ -127,6 +130,9 @@ def _formula(
     )
     if target in WHY:
         raise call.unsupported(*WHY[target])
+    if instruction.attributes.called and target not in _COMPARING:
+        name = instruction.attributes.called[0]
+        raise call.unsupported(f"hloipu does not know what it does with {name!r}", _DEFINE)
     results = list(FORMULAS[target](call))
     _check_results(call, results)
     return Source(text.written(results), "<formula>")

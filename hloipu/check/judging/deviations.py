@@ -129,6 +129,8 @@ def _most_new(apart: Sequence[Array]) -> int:
 def _judge_floats(
     element: ElementType, ours: Array, theirs: Array | None, exact: Array, samples: Sequence[Array]
 ) -> Finding:
+    if not ours.size:
+        return Finding(True, "no elements")
     unlike = ~_same_kind(ours, exact)
     for reference in (*samples, *(() if theirs is None else (theirs,))):
         unlike &= _same_kind(reference, exact)

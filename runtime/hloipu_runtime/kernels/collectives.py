@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import Combiner, finish
 from hloipu_runtime.kernels.scatter_rows import combine
@@ -100,32 +101,37 @@ def collective_broadcast(operands: Sequence[Array], groups: Groups) -> list[Arra
     return results
 
 
-def ragged_all_to_all(
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
-    input_offsets: Sequence[Array],
-    send_sizes: Sequence[Array],
-    output_offsets: Sequence[Array],
-    groups: Groups,
-) -> list[Array]:
+def ragged_all_to_all(members: Sequence[Sequence[Array]], groups: Groups) -> list[Array]:
     """Send row ranges of each member's input into the outputs of its group.
 
-    Member i sends member j its rows from `input_offsets[i][j]` on, `send_sizes[i][j]` of them; they
-    land in j's output at `output_offsets[i][j]`. Offsets come in equal runs where a member sends
-    several ranges to each. Rows not written keep the values of `outputs`.
+    A member's operands: input, output, where its ranges begin in the input, their rows, where they
+    begin in their receivers' outputs, and how many rows it takes of each sender: ranges for the
+    first member of the group come first, equally many for each. Rows not written keep the values
+    of the output. Source: jax-ml/jax: jax/_src/lax/parallel.py (ragged_all_to_all). Raises
+    UsageError E6011 for rows that are not there, or that the receiver does not expect.
     """
-    results = [x.copy() for x in outputs]
+    results = [operands[1].copy() for operands in members]
     for group in groups:
-        for sender in group:
-            runs = len(input_offsets[sender]) // len(group)
-            for update, (start, count, place) in enumerate(
-                zip(
-                    input_offsets[sender].tolist(),
-                    send_sizes[sender].tolist(),
-                    output_offsets[sender].tolist(),
-                    strict=True,
-                )
-            ):
+        for number, sender in enumerate(group):
+            rows, _, *ranges, _ = members[sender]
+            starts, sizes, places = (operand.ravel().tolist() for operand in ranges)
+            runs, more = divmod(len(sizes), len(group))
+            if more:
+                fault = f"{len(sizes)} ranges go to a group of {len(group)}"
+                raise UsageError("E6011", fault, hint="give equally many for each member")
+            for update, (start, count, place) in enumerate(zip(starts, sizes, places, strict=True)):
                 receiver = group[update // runs]
-                results[receiver][place : place + count] = inputs[sender][start : start + count]
+                taken = int(members[receiver][5].ravel()[number * runs + update % runs])
+                into = results[receiver]
+                fits = 0 <= start <= len(rows) - count and 0 <= place <= len(into) - count
+                if taken != count or (count and not (count > 0 and fits)):
+                    raise UsageError(
+                        "E6011",
+                        f"member {sender} sends rows {start} to {start + count} of {len(rows)} to "
+                        f"rows {place} to {place + count} of {len(into)} of member {receiver}, "
+                        f"which takes {taken}",
+                        hint="give offsets and sizes within the arrays; what one member sends is "
+                        "what the other takes",
+                    )
+                into[place : place + count] = rows[start : start + count]
     return results

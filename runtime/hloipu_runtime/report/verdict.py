@@ -22,6 +22,7 @@ def verdict(profile: Profile) -> str:
 def _lines(profile: Profile) -> Iterator[str]:
     yield _head(profile)
     yield _memory(profile)
+    yield from _state_alone(profile)
     yield _device(profile)
     yield from _costs(profile)
     yield f"tiles at work: {profile.tile_use:.0%} (mean over compute and exchange cycles)"
@@ -34,6 +35,7 @@ def _with_findings(profile: Profile) -> Iterator[str]:
     yield _head(profile)
     yield f"{_memory(profile)}; tiles at work: {profile.tile_use:.0%}"
     fitting = profile.fitting.lines() if profile.fitting else _where_advice_is(profile)
+    fitting = [*_state_alone(profile), *fitting]
     yield from fitting[:TOP_FINDINGS]
     yield f"{_device(profile)}; assumed: {_assumed(profile)}"
     yield from _costs(profile)
@@ -47,6 +49,25 @@ def _where_advice_is(profile: Profile) -> list[str]:
     if profile.memory.get("fits", True):
         return []
     return ["`hloipu advise` says how many IPUs it needs, and what else makes it fit"]
+
+
+def _state_alone(profile: Profile) -> Iterator[str]:
+    """Yield how many IPUs hold at least what stays on the device, where these do not."""
+    memory, staying = profile.memory, profile.host.once_bytes_in
+    if not memory or memory["fits"]:
+        return
+    on_tiles = staying - sum(use.get("remote_bytes", 0) for use in memory.get("ipus", ()))
+    bytes_per_ipu = memory["available_bytes_per_tile"] * profile.tiles_per_ipu
+    if on_tiles <= bytes_per_ipu * profile.ipus:
+        return
+    least, each = -(-on_tiles // bytes_per_ipu), ""
+    if profile.partitions > 1:
+        each = f" for each of {profile.partitions} partitions as arrays are divided"
+    yield (
+        f"no cut of so many IPUs fits: what stays on the device takes {on_tiles:,} bytes, and the "
+        f"tiles of {profile.ipus} have {bytes_per_ipu * profile.ipus:,}; {least} IPUs or more hold "
+        f"it{each}; else --offload on (remote buffers), or print state in smaller types"
+    )
 
 
 def finding_line(number: int, finding: Finding, profile: Profile) -> str:

@@ -1,5 +1,6 @@
 """Top k, radix sorts, permutations of pivots."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hloipu_compiler.formulas.call import FormulaError
-from tests.support.popops_call import called, drawn
+from tests.support.popops_call import called, drawn, evaluated, text_of_call
 
 X = drawn(4, 9)
 KINDS = {"f32": np.float32, "s32": np.int32, "u8": np.uint8}
@@ -33,6 +34,66 @@ def test_top_k_of_gpus() -> None:
     assert not space.any()
     with pytest.raises(FormulaError, match="takes 10 of"):
         called("__gpu$TopK", [X], "(f32[4,10], s32[4,10])")
+
+
+_PAIR = "  a = f32[] parameter(0)\n  b = f32[] parameter(1)\n"
+_PLACES = "  i = s32[] parameter(2)\n  j = s32[] parameter(3)\n"
+_ALWAYS = "  t = pred[] constant(true)\n  u = pred[] broadcast(t), dimensions={}\n"
+_SIZES = "  m = f32[] abs(a)\n  n = f32[] abs(b)\n"
+COMPARATORS: dict[str, tuple[str, Callable[[float, int], tuple[float, int]]]] = {
+    "largest": (_PAIR + "  ROOT c = pred[] compare(a, b), direction=GT, type=TOTALORDER",
+                lambda x, i: (-x, i)),
+    "smallest": (_PAIR + "  ROOT c = pred[] compare(a, b), direction=LT", lambda x, i: (x, i)),
+    "as XLA writes it": (_PAIR + _PLACES + _ALWAYS
+                         + "  c = pred[] compare(a, b), direction=LT, type=TOTALORDER\n"
+                         "  ROOT r = pred[] select(u, c, u)", lambda x, i: (x, i)),
+    "sides exchanged": (_PAIR + "  ROOT c = pred[] compare(b, a), direction=GT, type=TOTALORDER",
+                        lambda x, i: (x, i)),
+    "by size": (_PAIR + _SIZES + "  ROOT c = pred[] compare(m, n), direction=LT",
+                lambda x, i: (abs(x), i)),
+    "last of equal ones": (_PAIR + _PLACES + "  g = pred[] compare(a, b), direction=GT\n"
+                           "  e = pred[] compare(a, b), direction=EQ\n"
+                           "  l = pred[] compare(i, j), direction=GT\n"
+                           "  f = pred[] and(e, l)\n  ROOT r = pred[] or(g, f)",
+                           lambda x, i: (-x, -i)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", ["to_apply=cmp", "called_computations={cmp}"])
+@pytest.mark.parametrize("name", COMPARATORS)
+def test_top_k_goes_by_its_comparator(name: str, key: str) -> None:
+    comparator, order = COMPARATORS[name]
+    x = np.round(drawn(3, 11) * 2) + 0.0
+    text = text_of_call("TopK", [x], "(f32[3,4], s32[3,4])", line=key)
+    text = text.replace("ENTRY", f"cmp {{\n{comparator}\n}}\n\nENTRY")
+    values, places = evaluated(text, x)
+    wanted = [sorted(range(11), key=lambda i: order(row[i], i))[:4] for row in x]
+    np.testing.assert_array_equal(places, wanted)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, np.array(wanted), 1))
+
+
+def test_computations_that_a_formula_does_not_read_are_refused() -> None:
+    text = text_of_call("mhlo.erf", [X], "f32[4,9]", line="to_apply=cmp").replace(
+        "ENTRY", f"cmp {{\n{COMPARATORS['smallest'][0]}\n}}\n\nENTRY"
+    )
+    with pytest.raises(FormulaError, match="what it does with 'cmp'"):
+        evaluated(text, X)
+
+
+@pytest.mark.parametrize("select", [jax.lax.approx_max_k, jax.lax.approx_min_k])
+@pytest.mark.parametrize("shape", [(3, 4096), (2, 5000)])
+def test_approximate_top_k_of_tpus(select: Any, shape: tuple[int, ...]) -> None:
+    x = np.round(drawn(*shape) * 50) / 50
+    traced = jax.jit(lambda a: select(a, 8)).trace(jax.ShapeDtypeStruct(shape, np.float32))
+    text = traced.lower(lowering_platforms=("tpu",)).as_text("hlo")
+    assert "PartialReduce" in text
+    values, places = evaluated(text, x)
+    np.testing.assert_array_equal(values, np.take_along_axis(x, places, -1))
+    sign = -1 if select is jax.lax.approx_max_k else 1
+    exact = np.sort(sign * x, -1)[..., :8] * sign
+    assert np.mean(values == exact) > 0.7
+    np.testing.assert_array_equal(values[..., 0], exact[..., 0])
+    assert all(len(set(row)) == 8 for row in places.reshape(-1, 8))
 
 
 @pytest.mark.parametrize("descending", [True, False])

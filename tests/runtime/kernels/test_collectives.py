@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
 
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels import collectives
+from tests.support.ragged import drawn_members, ragged_results
 
 GROUPS = [[0, 2], [3, 1]]
 X = [np.array([10 * p, 10 * p + 1, 10 * p + 2, 10 * p + 3]) for p in range(4)]
@@ -52,16 +55,29 @@ def test_permute_and_broadcast_leave_zeros() -> None:
     assert got == [[0] * 4, X[2].tolist(), X[2].tolist(), [0] * 4]
 
 
-def test_ragged_all_to_all_places_rows_at_the_receivers_offsets() -> None:
-    # The two-replica example of XLA's operation semantics.
-    inputs = [np.array([1, 2, 2]), np.array([3, 4, 0])]
-    outputs = [np.zeros(4, int), np.zeros(4, int)]
-    got = collectives.ragged_all_to_all(
-        inputs,
-        outputs,
-        [np.array([0, 1]), np.array([0, 1])],
-        [np.array([1, 2]), np.array([1, 1])],
-        [np.array([0, 0]), np.array([1, 2])],
-        [[0, 1]],
-    )
-    assert lists(got) == [[1, 3, 0, 0], [2, 2, 4, 0]]
+@pytest.mark.parametrize(("groups", "runs"), [([[0, 1, 2, 3]], 1), ([[2, 0], [1, 3]], 2),
+                                              ([[3], [0], [2], [1]], 1)])  # fmt: skip
+@pytest.mark.parametrize("seed", range(4))
+def test_ragged_all_to_all_is_its_definition(seed: int, groups: list[list[int]], runs: int) -> None:
+    members: list[list[np.ndarray]] = [[] for _ in range(4)]
+    for n, group in enumerate(groups):
+        for m, operands in zip(
+            group, drawn_members(seed + 9 * n, len(group), runs, 3), strict=True
+        ):
+            members[m] = operands
+    got = collectives.ragged_all_to_all(members, groups)
+    for mine, wanted in zip(got, ragged_results(members, groups), strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+
+
+@pytest.mark.parametrize(("operand", "change"), [(2, 99), (2, -9), (4, 99), (3, 1), (5, 1)])
+def test_ragged_rows_that_are_not_there_are_refused(operand: int, change: int) -> None:
+    members = [
+        [np.arange(3.0), np.zeros(2), *map(np.array, ([0, 1], [1, 1], [place, place], [1, 1]))]
+        for place in (0, 1)
+    ]
+    collectives.ragged_all_to_all(members, [[0, 1]])
+    members[1][operand] = members[1][operand] + np.array([change, 0])
+    with pytest.raises(UsageError) as caught:
+        collectives.ragged_all_to_all(members, [[0, 1]])
+    assert caught.value.code == "E6011"

@@ -183,8 +183,25 @@ def test_the_verdict_names_the_limit_that_is_broken() -> None:
     assert alone.endswith("in all 49,152 of 65,536 bytes (75 %) on tile 3")
 
 
-def with_kept(kept: dict[str, Any]) -> Profile:
-    """Return the estimate of a step of two weights and data, of which a weight comes back."""
+@pytest.mark.parametrize(
+    ("bytes_per_tile", "remote", "ipus"), [(1_000, 0, 5), (1_000, 8_192, 3), (8_192, 0, 0)]
+)
+def test_the_verdict_says_how_many_ipus_hold_the_state(
+    bytes_per_tile: int, remote: int, ipus: int
+) -> None:
+    changed = {"available_bytes_per_tile": bytes_per_tile, "ipus": [{"remote_bytes": remote}]}
+    profile = with_kept({"parameters": [0, 1], "results": [0], "evidence": "as said"}, **changed)
+    size = 4 * (4096 + 64) - remote  # on 4 tiles an IPU
+    said = [line for line in verdict(profile).splitlines() if line.startswith("no cut of so many")]
+    assert len(said) == (ipus > 0)
+    assert all(f"takes {size:,} bytes" in line and f"; {ipus} IPUs or" in line for line in said)
+
+
+def with_kept(kept: dict[str, Any], **changed: Any) -> Profile:
+    """Return the estimate of a step of two weights and data, of which a weight comes back.
+
+    `changed`: of a report of memory that does not fit.
+    """
     make = Maker(ipus=1)
     w, v, x = (make.variable((size,), rows((size,), row(4))) for size in (4096, 64, 256))
     comes = (StreamIn("w", w, w), StreamIn("v", v, v), StreamIn("x", x, x))
@@ -195,7 +212,8 @@ def with_kept(kept: dict[str, Any]) -> Profile:
         results=(Port("w'", "f32", ()), Port("y", "f32", ())),
     )
     costs = step_charges(whole, TINY)
-    about = About(options={"kept_between_runs": kept} if kept else {})
+    options = {"kept_between_runs": kept} if kept else {}
+    about = About(options=options, memory=memory(False) | changed if changed else {})
     return profile_of_estimate(costs, estimate(whole, TINY, costs=costs), about)
 
 

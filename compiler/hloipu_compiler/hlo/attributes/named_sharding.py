@@ -45,6 +45,12 @@ class NamedSharding:
     metadata: tuple[OpMetadata, ...] = ()
 
     @property
+    def axes(self) -> tuple[AxisRef, ...]:
+        """All axes that it names."""
+        dividing = [axis for dimension in self.dimensions for axis in dimension.axes]
+        return (*dividing, *self.replicated, *self.unreduced, *self.manual)
+
+    @property
     def data_tiles(self) -> tuple[int, ...]:
         """Tiles along each dimension of the value."""
         return tuple(prod(a.extent(self.mesh) for a in d.axes) for d in self.dimensions)

@@ -87,13 +87,7 @@ def _all_to_all(site: Site) -> Action:
 
 @lowers("ragged-all-to-all")
 def _ragged_all_to_all(site: Site) -> Action:
-    def compute(members: list[list[Array]]) -> list[list[Array]]:
-        columns = [list(column) for column in zip(*members, strict=True)]
-        inputs, outputs, starts, sizes, places, _ = columns
-        results = kernels.ragged_all_to_all(inputs, outputs, starts, sizes, places, _all(members))
-        return [[x] for x in results]
-
-    return _meets(site, compute)
+    return _meets(site, lambda x: [[y] for y in kernels.ragged_all_to_all(x, _all(x))])
 
 
 @lowers("collective-broadcast")

@@ -7,6 +7,7 @@ prints, `lt(a0, b0) or (eq(a0, b0) and (…))`, also as a select. Anything else 
 from dataclasses import dataclass
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.kernels.sorting import Order
 
@@ -50,6 +51,8 @@ class _Reader:
             key = self.key(instruction)
             return None if key is None else [key]
         if instruction.opcode == "select":
+            if self._is_true(instruction.operands[0]):  # As XLA's top k is written.
+                return self.keys(instruction.operands[1])
             return self._lexicographic_select(*instruction.operands)
         if instruction.opcode != "or":
             return None
@@ -58,6 +61,12 @@ class _Reader:
             if keys is not None:
                 return keys
         return None
+
+    def _is_true(self, position: int) -> bool:
+        instruction = self.at(position)
+        if Trait.DATA_MOVEMENT in OPS[instruction.opcode].traits and instruction.operands:
+            instruction = self.at(instruction.operands[0])
+        return instruction.literal is not None and instruction.literal.text == "true"
 
     def _lexicographic(self, first: int, conjunction: int) -> list[ComparatorKey] | None:
         """Read `first or (equal and others)`, where `equal` is about the operands of `first`."""

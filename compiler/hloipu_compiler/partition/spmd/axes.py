@@ -315,7 +315,7 @@ def from_named(sharding: NamedSharding, rank: int, axes: DeviceAxes) -> AxisShar
     mesh = sharding.mesh
     if mesh.is_maximal:
         return AxisSharding(((),) * rank, (True,) * rank, device=mesh.devices.listed[0])
-    own = axis_digits(mesh, axes.devices)
+    own = axis_digits(mesh, axes.devices) if sharding.axes else []
 
     def parts(refs: Iterable[AxisRef]) -> tuple[int, ...]:
         return tuple(p for ref in refs for p in axes.parts(ref_digits(ref, mesh, own)))

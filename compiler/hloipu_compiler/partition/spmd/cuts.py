@@ -53,7 +53,7 @@ SUMMED = frozenset("dot convolution ragged-dot".split())
 """Opcodes whose partial results are added up."""
 OFTEN = frozenset("maximum minimum and or".split())
 """Reductions that may have the same value several times."""
-_ON_BLOCKS = (
+ON_BLOCKS = (
     ELEMENTWISE
     | LEAF_BY_LEAF
     | WINDOWED
@@ -229,7 +229,7 @@ def cut_of(
 ) -> Cut:
     """Return how an op is to be divided."""
     cut = whole_cut(module, computation, x, paths.axes)
-    if x.opcode not in _ON_BLOCKS:
+    if x.opcode not in ON_BLOCKS:
         return cut
     if x.opcode == "concatenate":
         (d,) = x.attributes.integers("dimensions")

@@ -111,7 +111,12 @@ def dynamically_updated(b: Blocks, cut: Cut, operands: list[int]) -> int:
     if inside is not None:
         kinds = {b.shape(start).element_type for start in starts}
         if len(kinds) > 1:
-            starts = [_converted(b, op, start, S32) for start in starts]
+            room = zip(cut.shapes[0].dimensions, cut.shapes[1].dimensions, strict=True)
+            each = zip(starts, room, strict=True)
+            starts = [
+                start if b.shape(start).element_type is S32 else _bounded(b, op, start, n - taken)
+                for start, (n, taken) in each
+            ]
         now = b.add(
             op, "dynamic-slice", b.shape(at).element_type, sizes, (at, *starts),
             dynamic_slice_sizes=tuple(sizes),

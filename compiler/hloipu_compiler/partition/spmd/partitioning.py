@@ -15,10 +15,13 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
 from hloipu_compiler.hlo.attributes.sharding import Sharding, read_sharding
 from hloipu_compiler.ir.annotations import OF_A_QUEUE, is_border
 from hloipu_compiler.ir.attributes import Attributes, Raw, ReplicaGroups, Value
-from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import TupleShape, leaves_of
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
+from hloipu_compiler.ir.ops import COLLECTIVES
+from hloipu_compiler.ir.shapes import Shape, TupleShape, leaves_of
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.spmd.axes import DeviceAxes
+from hloipu_compiler.partition.spmd.cuts import ON_BLOCKS
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.partition.spmd.localizing import (
     Localizing,
@@ -37,9 +40,11 @@ from hloipu_compiler.partition.spmd.reading import (
     stated_shardings,
 )
 from hloipu_compiler.partition.spmd.resharding import Splits
+from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.algebra.movement import MOVEMENT_RULES, spread, static
 from hloipu_compiler.passes.batch_indices import with_batch_indices
 from hloipu_compiler.passes.framework.attribute_edits import without
-from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
+from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each, with_operands
 from hloipu_compiler.passes.inline_calls import inlined
 from hloipu_compiler.passes.loops.scans_as_loops import scans_as_loops
 from hloipu_compiler.passes.make_synchronous import made_synchronous
@@ -200,10 +205,46 @@ def ready_to_divide(module: Module) -> Module:
     Library calls are written as ops, which have parts. Bitcasts, which go by layouts of whole
     arrays, are expanded; callers of one computation need not divide their values alike; indices
     that only count are no reason to fetch other rows; scans are written as loops, of which each op
-    divides what it can.
+    divides what it can; arrays without elements are made where they are read.
     """
     module = scans_as_loops(_with_stated_ends(made_synchronous(expanded(module))))
-    return with_batch_indices(inlined(module))
+    module = with_batch_indices(inlined(module))
+    rules = dict.fromkeys(ON_BLOCKS - COLLECTIVES - {"custom-call"}, _without_empty)
+    return with_each(module, lambda c: rewritten(module, c, rules) if _has_empty(c) else c)
+
+
+def _is_empty(shape: Shape) -> bool:
+    array = static(shape)
+    return array is not None and not array.element_count
+
+
+def _has_empty(computation: Computation) -> bool:
+    return any(_is_empty(x.shape) for x in computation.instructions)
+
+
+def _without_empty(draft: Draft, x: Instruction) -> Instruction | int | None:
+    """Write an array without elements, as a result or an operand, as one number repeated."""
+
+    def nothing(shape: Shape) -> int:
+        (array,) = leaves_of(shape)
+        kind = array.element_type
+        literal = Literal("false" if kind.name == "pred" else "(0, 0)" if kind.is_complex else "0")
+        zero = draft.add(x, "constant", plain(kind, ()), literal=literal)
+        return spread(draft, x, zero, array)
+
+    if _is_empty(x.shape) and "sharding" not in x.attributes:
+        return nothing(x.shape)
+    shapes = [draft.shape(i) for i in x.operands]
+    operands = [
+        nothing(shape) if _is_empty(shape) else i
+        for i, shape in zip(x.operands, shapes, strict=True)
+    ]
+    if tuple(operands) == x.operands:
+        return None
+    x = with_operands(x, tuple(operands))
+    rule = MOVEMENT_RULES.get(x.opcode)
+    outcome = rule(draft, x) if rule else None
+    return x if outcome is None else outcome
 
 
 def _with_stated_ends(module: Module) -> Module:

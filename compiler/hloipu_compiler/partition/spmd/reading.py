@@ -8,6 +8,7 @@ custom_calls.cc`; `xla/service/spmd/spmd_partitioner.cc` (PreprocessSharding).
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.device_order import DeviceOrder
@@ -44,7 +45,6 @@ from hloipu_compiler.partition.spmd.axes import (
     device_axes,
     from_named,
     from_tiles,
-    listed_digits,
     ref_digits,
     tile_digits,
 )
@@ -225,18 +225,24 @@ class _Reader:
         try:
             return self._common_axes()
         except AxisFault:
+            with suppress(AxisFault):
+                return self._common_axes(only_used=True)
             if not self._reorder():
                 raise
-            return self._common_axes()
+            return self._common_axes(only_used=True)
 
-    def _common_axes(self) -> DeviceAxes:
+    def _common_axes(self, *, only_used: bool = False) -> DeviceAxes:
+        """Return the mesh of all meshes, or of those by whose axes something is divided."""
         each = [s for shardings in self.texts.values() for s in shardings]
         named = [n for s in each if (n := s if isinstance(s, NamedSharding) else s.named)]
+        if only_used and not self.manual_names:
+            named = [n for n in named if n.axes]
         tiles = [s for s in each if isinstance(s, Sharding) and s.kind is ShardingKind.TILED]
         meshes = [n.mesh for n in named if not n.mesh.is_maximal and n.mesh.device_count > 1]
         counts = {m.device_count for m in meshes} | {s.device_count or 0 for s in tiles}
         # A mesh of other devices of which no sharding speaks says nothing.
-        unused = [m for m in self.meshes.values() if not m.is_maximal and m.device_count > 1]
+        listed = () if only_used else self.meshes.values()
+        unused = [m for m in listed if not m.is_maximal and m.device_count > 1]
         meshes = [*(m for m in unused if not counts or m.device_count in counts), *meshes]
         meshes = list(dict.fromkeys(meshes))
         counts |= {m.device_count for m in meshes}
@@ -321,7 +327,7 @@ class _Reader:
             if not self.is_shardy and x.attributes.text("custom_call_target") in _LEAVING_OPEN:
                 each = tuple(_with_open(s, x.backend_config) for s in each)
             if (name, position) in self.manual_names:
-                manual = self._manual(self.manual_names[name, position], axes, x)
+                manual = self._manual((name, position), stated, axes, x)
                 borders[name, position] = Border(each, manual, enters)
             else:
                 shardings[name, position] = each
@@ -363,8 +369,13 @@ class _Reader:
                 if any(chosen):
                     shardings[entry.name, i] = chosen
 
-    def _manual(self, names: Sequence[str], axes: DeviceAxes, x: Instruction) -> int:
-        for mesh in self.meshes.values():
+    def _manual(
+        self, key: Key, stated: Sequence[AnySharding], axes: DeviceAxes, x: Instruction
+    ) -> int:
+        """Return the parts of a border's manual axes, of the mesh that divides its arrays."""
+        names = self.manual_names[key]
+        own_meshes = [s.mesh for s in stated if isinstance(s, NamedSharding)]
+        for mesh in (*own_meshes, *self.meshes.values()):
             if all(name in mesh.axis_position for name in names):
                 own = axis_digits(mesh, axes.devices)
                 places = [mesh.axis_position[name] for name in names]
@@ -405,11 +416,11 @@ def once_escaped(text: str) -> str:
 def _base_order(meshes: Sequence[Mesh], tiles: Sequence[Sharding], count: int) -> tuple[int, ...]:
     """Return the order of devices by which all count; empty for their own order."""
     for mesh in meshes:
-        if mesh.devices.listed and not _counts(mesh.devices.listed):
+        if not _counts(mesh):
             return mesh.devices.listed
     for sharding in tiles:
         listed = sharding.devices.listed
-        if len(listed) == count and not _counts(listed) and not sharding.subgroups:
+        if len(listed) == count and not sharding.subgroups:
             try:
                 tile_digits(sharding, ())
             except AxisFault:
@@ -417,9 +428,10 @@ def _base_order(meshes: Sequence[Mesh], tiles: Sequence[Sharding], count: int) -
     return ()
 
 
-def _counts(listed: Sequence[int]) -> bool:
+def _counts(mesh: Mesh) -> bool:
+    """Whether the axes of a mesh are digits of the numbers of its devices."""
     try:
-        listed_digits(listed)
+        axis_digits(mesh, ())
     except AxisFault:
         return False
     return True
@@ -457,7 +469,7 @@ def _in_one_order(sharding: AnySharding, place: Mapping[int, int], most: int) ->
 def _numbered(mesh: Mesh) -> Mesh:
     """Return a mesh whose axes are digits of the devices' numbers."""
     listed = mesh.devices.listed
-    if mesh.is_maximal or sorted(listed) != list(range(mesh.device_count)) or _counts(listed):
+    if mesh.is_maximal or sorted(listed) != list(range(mesh.device_count)) or _counts(mesh):
         return mesh
     return replace(mesh, devices=DeviceOrder())
 
@@ -475,8 +487,7 @@ def _all_digits(
     for sharding in named:
         if sharding.mesh not in axes:
             continue
-        refs = [ref for d in sharding.dimensions for ref in d.axes]
-        for ref in (*refs, *sharding.replicated, *sharding.unreduced, *sharding.manual):
+        for ref in sharding.axes:
             yield from ref_digits(ref, sharding.mesh, axes[sharding.mesh])
     for tiled in tiles:
         yield from tile_digits(tiled, devices).all()

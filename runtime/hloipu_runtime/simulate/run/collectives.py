@@ -26,11 +26,7 @@ def group_results(
     if form.kind == c.ALL_TO_ALL and form.dimension == c.TUPLE_FORM:
         return kernels.all_to_all_tuple(members, everyone)
     if form.kind == c.RAGGED:
-        inputs, outputs, starts, sizes, places, _ = (
-            list(column) for column in zip(*members, strict=True)
-        )
-        results = kernels.ragged_all_to_all(inputs, outputs, starts, sizes, places, everyone)
-        return [[x] for x in results]
+        return [[x] for x in kernels.ragged_all_to_all(members, everyone)]
     apply = _of_one_operand(form, group)
     columns = [
         apply(list(column), kind)

@@ -8,7 +8,7 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.participants import evaluate_participants
 from hloipu_compiler.ir.ops import COLLECTIVES
-from hloipu_compiler.partition.spmd.partitioning import partitioned
+from hloipu_compiler.partition.spmd.partitioning import partitioned, ready_to_divide
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.blocks import check_on_devices
@@ -161,6 +161,27 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         '{f32[12,8]{0,1}}, custom_call_target="LayoutConstraint"',
         {},
     ),
+    "an array without elements behind another": (
+        f"{X}{ROWS}\n  q = f32[0,8] parameter(1), sharding={{devices=[1,4]<=[4]}}\n"
+        "  ROOT c = f32[12,8] concatenate(p, q), dimensions={0}",
+        {},
+    ),
+    "a product over no elements": (
+        f"p = f32[12,0] parameter(0), sharding={ROWS}\n  q = f32[0,12] parameter(1), "
+        f"sharding={ROWS}\n  {DOT}",
+        {},
+    ),
+    "an update without elements": (
+        f"{X}{ROWS}\n  q = f32[0,8] parameter(1), sharding={{devices=[1,4]<=[4]}}\n"
+        "  i = s32[] constant(1)\n  ROOT u = f32[12,8] dynamic-update-slice(p, q, i, i)",
+        {},
+    ),
+    "an update from a place beyond 32 bits": (
+        f"{X}{ROWS}\n  q = f32[4,2] parameter(1)\n  i = s64[] constant(5)\n"
+        "  j = s64[] constant(-9223371164713784320)\n"
+        "  ROOT u = f32[12,8] dynamic-update-slice(p, q, i, j)",
+        {},
+    ),
     "a loop": (
         f"{X}{ROWS}\n  z = s32[] constant(0)\n  t = (s32[], f32[12,8]) tuple(z, p)\n"
         "  w = (s32[], f32[12,8]) while(t), condition=less, body=step\n"
@@ -200,7 +221,7 @@ def test_devices_have_their_blocks_of_the_result(case: str) -> None:
     sizes = [entry.instructions[i].shape.dimensions for i in entry.parameters]  # type: ignore[union-attr]
     arguments = [draws.standard_normal(n).astype(np.float32) for n in sizes]
     expected = evaluate_participants(module, [arguments])[0]
-    local = check_on_devices(module, arguments, expected)
+    local = check_on_devices(ready_to_divide(module), arguments, expected)
     kinds = Counter(x.opcode for x in local.entry.instructions)
     assert {k: n for k, n in kinds.items() if k in COLLECTIVES} == meetings
 

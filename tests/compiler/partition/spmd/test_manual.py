@@ -17,8 +17,8 @@ from tests.support.blocks import check_on_devices
 from tests.support.shardings import BY_AXES, X, numbered, shardy
 
 HEADER = (
-    'HloModule m, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, '
-    '"b"=4]>}}\nadd { p = f32[] parameter(0)  q = f32[] parameter(1)  '
+    'HloModule m, frontend_attributes={xla.sdy.meshes={other = #sdy.mesh<["b"=2, "a"=4]>, '
+    'mesh = #sdy.mesh<["a"=2, "b"=4]>}}\nadd { p = f32[] parameter(0)  q = f32[] parameter(1)  '
     'ROOT s = f32[] add(p, q) }\n'
 )  # fmt: skip
 GROUPS = "replica_groups={{0,4},{1,5},{2,6},{3,7}}, use_global_device_ids=true"
