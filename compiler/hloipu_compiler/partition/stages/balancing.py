@@ -32,8 +32,8 @@ _NEARLY = 1.02
 _WHOLE = 1.1
 """What stages of whole trips of loops may cost beside others: the code of a trip is there once for
 each stage, and least goes from one trip to the next. Assumed."""
-_POWER = 16
-"""Of the cycles of IPUs, summed: near enough to those of the dearest, and smooth."""
+_SQUARINGS = 4
+"""Of the cycles of IPUs, summed: so high a power is near enough to the dearest, and smooth."""
 _BEYOND = 100.0
 """What memory beyond that of an IPU counts, beside the cycles of an even IPU."""
 _MOST_LARGE = 4
@@ -340,12 +340,16 @@ class _Shared:
 
         Powers, so that a move that helps another IPU than the dearest counts a little, too.
         """
-        powers: Floats = ((cost / self.scale) ** _POWER).sum(axis=0)
+        powers = cost / self.scale
+        for _ in range(_SQUARINGS):
+            powers *= powers
         beyond: Floats = (np.maximum(kept - 1.0, 0.0) ** 2).sum(axis=0)
-        return powers, beyond
+        return powers.sum(axis=0), beyond
 
     def _joined(self, powers: Floats, beyond: Floats) -> Floats:
-        score: Floats = powers ** (1 / _POWER) + _BEYOND * beyond
+        for _ in range(_SQUARINGS):
+            powers = np.sqrt(powers)
+        score: Floats = powers + _BEYOND * beyond
         return score
 
     def moved(self, cuts: Sequence[int]) -> list[int]:
