@@ -24,18 +24,8 @@ def with_operands(op: Instruction, operands: tuple[int, ...]) -> Instruction:
     """Return an instruction with other operands; faster than `_replace`, which passes live on."""
     name, opcode, shape, _, attributes, metadata, config, literal, number, start, end = op
     fields = (
-        name,
-        opcode,
-        shape,
-        operands,
-        attributes,
-        metadata,
-        config,
-        literal,
-        number,
-        start,
-        end,
-    )
+        name, opcode, shape, operands, attributes, metadata, config, literal, number, start, end,
+    )  # fmt: skip
     return tuple.__new__(Instruction, fields)
 
 
