@@ -26,7 +26,7 @@ def with_merged_steps(current: Compilation) -> Compilation:
     request, program = current.request, current.program
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        memory = _planned(_merged(program, request), request)
+        memory = _planned(_merged(program, request), request).placed()
         if not memory.fits:
             from hloipu_compiler.lowering.hoisting.room import Hoisting
 
@@ -141,14 +141,14 @@ def _merged(
 def _planned(
     program: Program, request: CompileRequest, alone: frozenset[VariableId] = frozenset()
 ) -> MemoryPlan:
-    """Return the memory plan of a program with its steps merged, levelled if they may have room."""
+    """Return what a program with its steps merged needs, levelled if they may have room."""
     machine, code_memory = request.machine, request.tuning.code_memory
     memory = least_memory(program, machine, code_memory=code_memory)
     if memory.has_room_on_tiles:
         level = _levelled(program, request, alone, memory.forms)
         if level is not program:
             memory = least_memory(level, machine, code_memory=code_memory, known=memory.forms)
-    return memory.placed()
+    return memory
 
 
 def _levelled(

@@ -214,7 +214,7 @@ def _is_same(first: Compilation, second: Compilation) -> bool:
 
 
 def _cycles(program: CompiledProgram) -> int:
-    return program.profile().lower_bound_cycles
+    return program.estimate().lower_bound_cycles
 
 
 def _cut_key(attempt: Attempt) -> tuple[Options, bool]:

@@ -215,7 +215,7 @@ def _better(best: CompiledProgram, other: CompiledProgram) -> CompiledProgram:
     if lacking_bytes(other) >= lacking_bytes(best):
         return best
     needs, takes = zip(
-        *((_needed_bytes(x), x.profile().lower_bound_cycles) for x in (best, other)), strict=True
+        *((_needed_bytes(x), x.estimate().lower_bound_cycles) for x in (best, other)), strict=True
     )
     return other if needs[1] * takes[1] < needs[0] * takes[0] else best
 

@@ -52,7 +52,7 @@ class UnionFind(Generic[Member]):
     def find(self, member: Member) -> Member:
         """Return the member that stands for a member's class."""
         root = member
-        while (above := self.parent.get(root, root)) != root:
+        while (above := self.parent.get(root, root)) is not root:
             root = above
         while member != root:
             self.parent[member], member = root, self.parent.get(member, root)

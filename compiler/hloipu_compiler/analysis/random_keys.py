@@ -49,7 +49,10 @@ class Masks(NamedTuple):
     """It is the exclusive or of two words, as in a key schedule; `mixed` has these too."""
 
     def __or__(self, other: "Masks") -> "Masks":
-        return Masks(*(a | b for a, b in zip(self, other, strict=True)))
+        words, added, mixed, pairs = self
+        return Masks(
+            words | other.words, added | other.added, mixed | other.mixed, pairs | other.pairs
+        )
 
     @property
     def bare(self) -> int:

@@ -269,11 +269,12 @@ def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:
     for d, block in enumerate(blocks):
         if left < 2:
             break
-        blocks[d] = over(block, min(left, max(1, block)))
         # Wanted parts are cut into whole blocks, so that each comes from its own tiles alone.
-        while block % blocks[d]:
-            blocks[d] += 1
-        left //= max(1, over(block, max(1, blocks[d])))
+        pieces = min(left, block)
+        while block % pieces:
+            pieces -= 1
+        blocks[d] = block // pieces
+        left //= pieces
         if blocks[d] > 1:
             # Parts of what lies further in would be many short runs at the receiver.
             break

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
@@ -316,6 +317,7 @@ def _covering(view: Sizes, box: Box, shift: Sizes, shape: Sizes) -> Box:
     return ((first // row, last // row + 1), *((0, size) for size in shape[1:]))
 
 
+@lru_cache(1 << 14)
 def _within(mapping: Mapping, box: Box, *, once: bool) -> Tiles:
     """Return the tiles whose parts meet a box; `once`: one of those that hold the same."""
     low = [0] * len(mapping.tiles.extents)

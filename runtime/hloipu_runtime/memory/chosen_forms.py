@@ -96,11 +96,11 @@ class _Item:
         """Number of copies of its code."""
         return self.steps.total()
 
-    def spared_bytes(self, end: _End, form: ExchangeForm) -> Numbers:
+    def spared_bytes(self, end: _End, form: ExchangeForm) -> tuple[int, int]:
         """Return how many bytes fewer stay on a tile at one end with another form, and of code."""
         now, then = end.way(self.form), end.way(form)
-        spared = now.kept_bytes - then.kept_bytes, now.code_bytes - then.code_bytes
-        return self.count * np.array(spared, np.int64)
+        kept_bytes, code_bytes = now.kept_bytes - then.kept_bytes, now.code_bytes - then.code_bytes
+        return self.count * kept_bytes, self.count * code_bytes
 
 
 class _Choosing:
@@ -154,11 +154,13 @@ class _Choosing:
 
     def price(self, item: _Item, form: ExchangeForm) -> float:
         """Return the cycles of a form for each byte that it spares where bytes are lacking."""
+        spared_bytes = [item.spared_bytes(end, form) for end in item.ends]
+        if max(map(max, spared_bytes)) <= 0:
+            return np.inf
         useful = 0
-        for end in item.ends:
-            spared = item.spared_bytes(end, form)
+        for end, spared in zip(item.ends, spared_bytes, strict=True):
             lacking = self.lacking[end.ipu][:, end.classes]
-            after = lacking - spared[:, None]
+            after = lacking - np.array(spared)[:, None]
             after[0] += self.raising(item, end, form)
             useful += int((np.maximum(lacking, 0) - np.maximum(after, 0)).sum())
         if useful <= 0:
@@ -181,7 +183,8 @@ class _Choosing:
             raised = self.raising(item, end, form)
             self.raised[end.ipu][end.classes] += raised
             self.lacking[end.ipu][0, end.classes] += raised
-            self.lacking[end.ipu][:, end.classes] -= item.spared_bytes(end, form)[:, None]
+            spared = np.array(item.spared_bytes(end, form))
+            self.lacking[end.ipu][:, end.classes] -= spared[:, None]
             for number in item.steps:
                 more = end.way(form).buffer_bytes - end.way(item.form).buffer_bytes
                 self.free[end.ipu][number][end.classes] -= more

@@ -14,6 +14,8 @@ from hloipu_runtime.memory.tile_classes import TileClasses
 from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]
+_POINTS_AT_ONCE = 256
+"""Points whose full tiles are compared in one go: 3 MB for the tiles of a GC200."""
 
 
 class Request(NamedTuple):
@@ -97,19 +99,22 @@ def most_live(requests: Requests, points: int, classes: TileClasses, used_bytes:
     gone = 0
     begun = [*begins.tolist(), len(passing)]
     starting, leaving = passing.tolist(), ending.tolist()
-    for number, point in enumerate(starts.tolist()):
-        for row in leaving[gone : ended[number]]:
-            size, class_members = change[row]
-            full[class_members] -= size
-        gone = ended[number]
-        for row in starting[begun[number] : begun[number + 1]]:
-            size, class_members = change[row]
-            full[class_members] += size
-        more = full > most
-        if more.any():
-            most[more] = full[more]
-            when[more] = point
-        fullest[number] = full.max()
+    for low in range(0, len(starts), _POINTS_AT_ONCE):
+        fulls = np.empty((min(_POINTS_AT_ONCE, len(starts) - low), classes.count), np.int64)
+        for number, full_then in enumerate(fulls, low):
+            for row in leaving[gone : ended[number]]:
+                size, class_members = change[row]
+                full[class_members] -= size
+            gone = ended[number]
+            for row in starting[begun[number] : begun[number + 1]]:
+                size, class_members = change[row]
+                full[class_members] += size
+            full_then[:] = full
+        fullest[low : low + len(fulls)] = fulls.max(axis=1)
+        highest = fulls.max(axis=0)
+        more = highest > most
+        most[more] = highest[more]
+        when[more] = starts[low + fulls[:, more].argmax(axis=0)]
     return Live(always, most - used_bytes, when, starts, fullest)
 
 

@@ -37,7 +37,7 @@ def stand_in(bytes_per_tile: int, cycles: int, on_other: int = 5) -> CompiledPro
     found = cast(Any, lacks(bytes_per_tile))
     found.on_other = on_other
     found.program = SimpleNamespace(variables=range(leaner._MANY_VARIABLES + 1))
-    found.memory_plan, found.profile = None, lambda: SimpleNamespace(lower_bound_cycles=cycles)
+    found.memory_plan, found.estimate = None, lambda: SimpleNamespace(lower_bound_cycles=cycles)
     return cast(CompiledProgram, found)
 
 
@@ -108,12 +108,12 @@ def test_products_are_planned_smaller_as_long_as_that_may_do(
 def with_code(cycles: int, smaller_cycles: int, *, fits: bool) -> tuple[Any, Any]:
     """Return what stands for a draft that lacks memory, and for it with smaller code."""
     smaller = SimpleNamespace(
-        fits=fits, profile=lambda: SimpleNamespace(lower_bound_cycles=smaller_cycles)
+        fits=fits, estimate=lambda: SimpleNamespace(lower_bound_cycles=smaller_cycles)
     )
     draft = SimpleNamespace(
         fits=False, program=None, machine=None, assume_trips=None,
         memory_plan=SimpleNamespace(forms=SimpleNamespace(fastest=lambda: None)),
-        profile=lambda: SimpleNamespace(lower_bound_cycles=cycles),
+        estimate=lambda: SimpleNamespace(lower_bound_cycles=cycles),
         with_chosen_forms=lambda: smaller,
     )  # fmt: skip
     return draft, smaller

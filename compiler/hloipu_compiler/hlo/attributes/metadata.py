@@ -5,6 +5,7 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseMetadata), `xla/hlo/ir/
 
 import re
 from dataclasses import fields
+from functools import lru_cache
 
 from hloipu_compiler.hlo.attributes.value_cursor import Cursor
 from hloipu_compiler.hlo.syntax.strings import quote
@@ -81,6 +82,7 @@ def check_metadata(text: str) -> None:
         read_metadata(text)
 
 
+@lru_cache(1 << 15)
 def read_metadata(text: str) -> OpMetadata:
     """Read the text of `metadata=`, braces included; the empty text is no metadata."""
     if not text:

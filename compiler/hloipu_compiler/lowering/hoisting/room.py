@@ -78,8 +78,8 @@ class Hoister:
     """Makes copies of a lowered program before loops or in them.
 
     `computing` is the machine without the tiles of streams. `join` merges the steps of a program,
-    but for those that write some variables; `plan` plans its memory then, and may move what other
-    steps do.
+    but for those that write some variables; `plan` plans its memory then, without addresses, and
+    may move what other steps do.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class Hoister:
         if is_draft and self.planned_none.memory is not None and not self.planned_none.memory.fits:
             return self.planned_none._replace(is_draft=True)
         if self._may_fit(options):
-            every = self._planned(self.all())
+            every = self._planned(self.all(), places_all=False)
             if every.memory is not None and every.memory.fits:
                 return every
         none = self.planned_none
@@ -193,9 +193,12 @@ class Hoister:
     def _sunk(self, kept: Kept) -> Sunk:
         return sunk(self.program, self.computing, self.blocks, self.copies, kept)
 
-    def _planned(self, hoisting: Hoisting) -> Hoisting:
+    def _planned(self, hoisting: Hoisting, *, places_all: bool = True) -> Hoisting:
+        """Return the same with the memory plan; or addresses only where it may fit."""
         telling("room for copies before loops")
         memory = self.plan(hoisting.program, hoisting.alone)
+        if places_all or memory.fits:
+            memory = memory.placed()
         return hoisting._replace(program=memory.program, memory=memory)
 
     def loops_of(self, copy: Copy) -> list[int]:

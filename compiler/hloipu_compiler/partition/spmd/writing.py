@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -171,11 +172,9 @@ class Writer:
 
         Such as its stage: collectives that fetch its operands are part of that.
         """
-        said = x.attributes.text("frontend_attributes")
-        words = {k: v for k, v in read_frontend_attributes(said).items() if k[:8] != "xla.sdy."}
-        if not words:
+        marks = _without_shardings(x.attributes.text("frontend_attributes"))
+        if not marks:
             return
-        marks = frontend_attributes_text(words)
         for position in range(first, len(self.draft.made)):
             written = self.draft.made[position]
             attributes = written.attributes.replaced(frontend_attributes=marks)
@@ -427,6 +426,13 @@ class Writer:
             )
             leaves += self._unpacked(x, part, element)
         return leaves
+
+
+@lru_cache(1 << 10)
+def _without_shardings(said: str) -> str:
+    """Return frontend attributes but for those of shardings; empty where there are no others."""
+    words = {k: v for k, v in read_frontend_attributes(said).items() if k[:8] != "xla.sdy."}
+    return frontend_attributes_text(words) if words else ""
 
 
 def _says_nothing(x: Instruction) -> bool:

@@ -32,8 +32,8 @@ _NEARLY = 1.02
 _WHOLE = 1.1
 """What stages of whole trips of loops may cost beside others: the code of a trip is there once for
 each stage, and least goes from one trip to the next. Assumed."""
-_POWER = 16
-"""Of the cycles of IPUs, summed: near enough to those of the dearest, and smooth."""
+_SQUARINGS = 4
+"""Of the cycles of IPUs, summed: so high a power is near enough to the dearest, and smooth."""
 _BEYOND = 100.0
 """What memory beyond that of an IPU counts, beside the cycles of an even IPU."""
 _MOST_LARGE = 4
@@ -323,42 +323,47 @@ class _Shared:
 
     def score(self, cuts: Sequence[int]) -> float:
         """Return how good cuts are: memory beyond that of IPUs first, then the dearest IPU."""
-        return float(self._joined(*self._parts(*self._sums([0, *cuts, self.last]))))
+        counts = self._counts(*self._sums([0, *cuts, self.last]))
+        return float(self._joined(*(each.sum() for each in counts)))
 
     def _sums(self, ends: Sequence[int], without: Sequence[int] = ()) -> tuple[Floats, Floats]:
         """Return cycles and memory of each IPU, stages of `without` left out."""
-        cost, kept = [0.0] * len(self.beside), [0.0] * len(self.beside)
-        for stage, (a, b) in enumerate(pairwise(ends)):
-            if stage not in without:
-                ipu = self.ipus[stage]
-                cost[ipu] += self.costs[stage].item(a, b)
-                kept[ipu] += self.kept[stage].item(a, b)
-        return np.array(cost), np.array(kept)
+        sums: list[Floats] = []
+        for tables in (self.costs, self.kept):
+            each = [table.item(a, b) for table, (a, b) in zip(tables, pairwise(ends), strict=True)]
+            for stage in without:
+                each[stage] = 0.0
+            sums.append(np.bincount(self.ipus, each, len(self.beside)).astype(np.float64))
+        return sums[0], sums[1]
 
-    def _parts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
-        """Return what counts of cycles and memory of IPUs, summed over these.
+    def _counts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
+        """Return what counts of cycles and memory of IPUs, each to be summed over these.
 
         Powers, so that a move that helps another IPU than the dearest counts a little, too.
         """
-        powers: Floats = ((cost / self.scale) ** _POWER).sum(axis=0)
-        beyond: Floats = (np.maximum(kept - 1.0, 0.0) ** 2).sum(axis=0)
+        powers = cost / self.scale
+        for _ in range(_SQUARINGS):
+            powers = powers * powers
+        beyond: Floats = np.maximum(kept - 1.0, 0.0) ** 2
         return powers, beyond
 
     def _joined(self, powers: Floats, beyond: Floats) -> Floats:
-        score: Floats = powers ** (1 / _POWER) + _BEYOND * beyond
+        for _ in range(_SQUARINGS):
+            powers = np.sqrt(powers)
+        score: Floats = powers + _BEYOND * beyond
         return score
 
     def moved(self, cuts: Sequence[int]) -> list[int]:
         """Return cuts none of which, nor two that follow each other, is better elsewhere."""
         ends = [0, *cuts, self.last]
         best = self.score(cuts)
-        for _ in range(_MOST_MOVES):
-            before = best
-            for first in range(1, len(ends) - 1):
-                for count in (1, 2):
-                    if first + count < len(ends):
-                        best = self._move(ends, first, count, best)
-            if best >= before:
+        firsts = range(1, len(ends) - 1)
+        moves = [(n, count) for n in firsts for count in (1, 2) if n + count < len(ends)]
+        useless = 0
+        for first, count in moves * _MOST_MOVES:
+            before, best = best, self._move(ends, first, count, best)
+            useless = useless + 1 if best >= before else 0
+            if useless == len(moves):
                 break
         return ends[1:-1]
 
@@ -367,24 +372,25 @@ class _Shared:
         low, high = ends[first - 1], ends[first + count]
         stages = range(first - 1, first + count)
         between = slice(low + 1, high)
-        shape = (high - low - 1,) * count
         mine = sorted({self.ipus[stage] for stage in stages})
         sums = self._sums(ends, stages)
-        spread = [each.reshape(-1, *(1,) * count) for each in sums]
-        tables = [np.broadcast_to(each, (len(each), *shape))[mine].copy() for each in spread]
+        # Cycles and memory of each IPU, by the cuts that they depend on.
+        of_ipu = {ipu: [each[ipu] for each in sums] for ipu in mine}
         for stage in stages:
-            for table, whole in zip((self.costs, self.kept), tables, strict=True):
+            for number, table in enumerate((self.costs, self.kept)):
                 part = table[stage][between, between]
                 if stage == stages[0]:
                     part = table[stage][low, between].reshape(-1, *(1,) * (count - 1))
                 elif stage == stages[-1]:
                     part = table[stage][between, high]
-                whole[mine.index(self.ipus[stage])] += part
-        others = [np.delete(each, mine, axis=0) for each in spread]
-        powers, beyond = self._parts(*tables)
-        more = self._parts(*others)
-        scores = self._joined(powers + more[0], beyond + more[1])
-        at = np.unravel_index(int(np.argmin(scores)), shape)
+                of_ipu[self.ipus[stage]][number] = of_ipu[self.ipus[stage]][number] + part
+        others = self._counts(*sums)
+        for each in others:
+            each[mine] = 0.0
+        counts = zip(*(self._counts(*each) for each in of_ipu.values()), strict=True)
+        powers, beyond = (sum(x) + rest.sum() for x, rest in zip(counts, others, strict=True))
+        scores = self._joined(powers, beyond)
+        at = np.unravel_index(int(np.argmin(scores)), scores.shape)
         if not scores[at] < best * (1 - _HARDLY):
             return best
         ends[first : first + count] = [low + 1 + int(n) for n in at]

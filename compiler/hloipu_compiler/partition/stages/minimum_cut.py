@@ -43,6 +43,8 @@ class MinimumCut:
         level: dict[object, int] = {self.BEGIN: 0}
         waiting: list[object] = [self.BEGIN]
         for node in waiting:
+            if node == self.END:
+                break  # what is as far away is on no shortest path
             further = level[node] + 1
             for to, left in self.edges[node].items():
                 if left > 0 and to not in level:
@@ -53,10 +55,7 @@ class MinimumCut:
     def _fill(self, level: Mapping[object, int]) -> None:
         """Send flow along shortest paths until each of them has a full edge."""
         edges = self.edges
-        onward = {
-            node: [to for to in edges[node] if level.get(to) == at + 1]
-            for node, at in level.items()
-        }
+        onward: dict[object, list[object]] = {}
         path: list[object] = [self.BEGIN]
         while path:
             node = path[-1]
@@ -71,7 +70,10 @@ class MinimumCut:
                         full = min(full, at)
                 del path[full + 1 :]
                 continue
-            ahead, out = onward[node], edges[node]
+            out = edges[node]
+            if node not in onward:
+                onward[node] = [to for to in out if level.get(to) == level[node] + 1]
+            ahead = onward[node]
             while ahead and not out[ahead[-1]]:
                 ahead.pop()
             if ahead:

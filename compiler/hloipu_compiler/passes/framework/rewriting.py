@@ -22,10 +22,11 @@ instruction to put in its place, or None to leave it."""
 
 def with_operands(op: Instruction, operands: tuple[int, ...]) -> Instruction:
     """Return an instruction with other operands; faster than `_replace`, which passes live on."""
-    return Instruction(
-        op.name, op.opcode, op.shape, operands, op.attributes, op.metadata, op.backend_config,
-        op.literal, op.parameter_number, op.start, op.end,
+    name, opcode, shape, _, attributes, metadata, config, literal, number, start, end = op
+    fields = (
+        name, opcode, shape, operands, attributes, metadata, config, literal, number, start, end,
     )  # fmt: skip
+    return tuple.__new__(Instruction, fields)
 
 
 class Draft:
