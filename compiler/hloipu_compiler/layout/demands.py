@@ -307,7 +307,8 @@ def region_demands(
 
     With rows whole on a tile no partial results are to be brought together. Where rows are few, or
     do not go into the tiles evenly, other grids leave less on the fullest tile: parameters, which
-    no op makes elsewhere, lie so where that costs less.
+    no op makes elsewhere, lie so where that costs less. What a convolution reads of a parameter's
+    norm comes from those grids in more pieces than from blocks of rows, which costs more.
     """
     called = module.computation[instruction.attributes.called[0]]
     reduced = _reduced(module, called)
@@ -315,9 +316,13 @@ def region_demands(
         return
     space, dimensions = reduced
     effort = _effort(module, called, space)
+    is_convolved = _reaches_convolution(computation, instruction, prod(space))
     for position in dict.fromkeys(instruction.operands):
         source = computation.instructions[position]
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
+            continue
+        is_parameter = source.parameter_number >= 0
+        if is_parameter and is_convolved:
             continue
         tensor = tensor_of(source)
         rows = reduction_preference(machine, tensor, dimensions, code_price)
@@ -327,11 +332,29 @@ def region_demands(
         if rows is not None and 2 * rows[0].tiles.count < usual.tiles.count:
             rows = None
         best = rows and (rows[0], effort.sums * rows[1])
-        if source.parameter_number >= 0:
+        if is_parameter:
             beside = (usual,) if rows is None else (usual, rows[0])
             best = _even_grid(machine, tensor, dimensions, effort, beside, code_price)
         if best is not None:
             yield position, Demand(best[0], best[0], 1, instruction.name, best[1])
+
+
+_HANDING_ON = frozenset("bitcast convert copy get-tuple-element reshape transpose".split())
+
+
+def _reaches_convolution(computation: Computation, instruction: Instruction, size: int) -> bool:
+    """Whether a convolution reads an array of that size that an op makes."""
+    pending = [computation.position[instruction.name]]
+    while pending:
+        for position in computation.users[pending.pop()]:
+            user = computation.instructions[position]
+            if user.opcode == "convolution" and any(
+                prod(tensor_of(computation.instructions[i]).shape) == size for i in user.operands
+            ):
+                return True
+            if user.opcode in _HANDING_ON:
+                pending.append(position)
+    return False
 
 
 def _reduced(module: Module, computation: Computation) -> tuple[Sizes, tuple[int, ...]] | None:
