@@ -37,6 +37,7 @@ from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.replica_keys import NO_KEYS, ReplicaKeys, replica_keys
 from hloipu_compiler.plan.roles import required_wrapping, with_roles, wrapping_of
 from hloipu_compiler.plan.wrapping import Wrapping, looped
+from hloipu_compiler.planners.placing import GRAIN_BYTES
 from hloipu_compiler.planners.planned import Record
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_compiler.step_merging import with_merged_steps
@@ -309,7 +310,8 @@ def _with_passes(current: Compilation) -> Compilation:
         rest = back
     if outlines or makes_again:
         # Weights' gradients, which texts often have last, else keep values of all layers alive.
-        passes: list[Pass] = [OrderForMemory(only_frees=True)]
+        word_bytes = GRAIN_BYTES * current.request.machine.chip.tiles_per_ipu
+        passes: list[Pass] = [OrderForMemory(only_frees=True, few_bytes=word_bytes)]
         if makes_again:
             # Before blocks become functions, which would hand out the values to keep.
             passes.append(RecomputeCheap(least_gap=_LEAST_GAP) if outlines else RecomputeCheap())

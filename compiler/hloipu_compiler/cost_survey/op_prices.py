@@ -263,9 +263,7 @@ def _written(
             waiting.pop()
             continue
         old = entry.instructions[i]
-        is_written = old.literal is not None or old.opcode in _KEPT
-        if old.opcode == "get-tuple-element":
-            is_written = entry.instructions[old.operands[0]].opcode == "tuple"
+        is_written = is_written_out(entry, old)
         missing = [j for j in old.operands if j not in at] if is_written else []
         if missing:
             waiting.extend(missing)
@@ -284,6 +282,13 @@ def _written(
             )  # fmt: skip
             parameters += 1
     return [at[i] for i in operands]
+
+
+def is_written_out(entry: Computation, operand: Instruction) -> bool:
+    """Whether the module of an op alone has an operand as it is, not as a parameter."""
+    if operand.opcode == "get-tuple-element":
+        return entry.instructions[operand.operands[0]].opcode == "tuple"
+    return operand.literal is not None or operand.opcode in _KEPT
 
 
 def _called(module: Module, instruction: Instruction) -> tuple[Computation, ...]:

@@ -15,6 +15,7 @@ from hloipu_compiler.interpret.planning.site import leaf_count
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_runtime.frozen import dataclass
 
@@ -199,7 +200,7 @@ def _use(
         return InputRole(positive=True)
     if user.opcode == "power" and (number == 1 or not _is_whole(computation, user.operands[1])):
         return InputRole(positive=True)
-    if user.opcode in ("dot", "convolution"):
+    if user.opcode in PRODUCTS:
         return InputRole(terms=rule_in(computation, user).summed() if number == 1 else 1)
     if user.opcode == "compare" and _sizes(computation, position):
         return InputRole(below=_compared_with(computation, user, number))

@@ -242,5 +242,6 @@ def with_trait(trait: Trait) -> frozenset[str]:
 ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
 COMMUTATIVE = with_trait(Trait.COMMUTATIVE)
 COLLECTIVES = with_trait(Trait.COLLECTIVE)
+PRODUCTS = frozenset(("dot", "convolution"))
 NEEDS_SHAPE = with_trait(Trait.NEEDS_SHAPE)
 LEGACY = with_trait(Trait.LEGACY)

@@ -38,6 +38,7 @@ from hloipu_runtime.costs.exchange_price import (
     exchange_price,
 )
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
@@ -307,7 +308,8 @@ def region_demands(
 
     With rows whole on a tile no partial results are to be brought together. Where rows are few, or
     do not go into the tiles evenly, other grids leave less on the fullest tile: parameters, which
-    no op makes elsewhere, lie so where that costs less.
+    no op makes elsewhere, lie so where that costs less. What a convolution reads of a parameter's
+    norm comes from those grids in more pieces than from blocks of rows, which costs more.
     """
     called = module.computation[instruction.attributes.called[0]]
     reduced = _reduced(module, called)
@@ -315,9 +317,13 @@ def region_demands(
         return
     space, dimensions = reduced
     effort = _effort(module, called, space)
+    is_convolved = _reaches_convolution(computation, instruction, prod(space))
     for position in dict.fromkeys(instruction.operands):
         source = computation.instructions[position]
         if not isinstance(source.shape, ArrayShape) or source.shape.dimensions != space:
+            continue
+        is_parameter = source.parameter_number >= 0
+        if is_parameter and is_convolved:
             continue
         tensor = tensor_of(source)
         rows = reduction_preference(machine, tensor, dimensions, code_price)
@@ -327,11 +333,29 @@ def region_demands(
         if rows is not None and 2 * rows[0].tiles.count < usual.tiles.count:
             rows = None
         best = rows and (rows[0], effort.sums * rows[1])
-        if source.parameter_number >= 0:
+        if is_parameter:
             beside = (usual,) if rows is None else (usual, rows[0])
             best = _even_grid(machine, tensor, dimensions, effort, beside, code_price)
         if best is not None:
             yield position, Demand(best[0], best[0], 1, instruction.name, best[1])
+
+
+_HANDING_ON = frozenset("bitcast convert copy get-tuple-element reshape transpose".split())
+
+
+def _reaches_convolution(computation: Computation, instruction: Instruction, size: int) -> bool:
+    """Whether a convolution reads an array of that size that an op makes."""
+    pending = [computation.position[instruction.name]]
+    while pending:
+        for position in computation.users[pending.pop()]:
+            user = computation.instructions[position]
+            if user.opcode == "convolution" and any(
+                prod(tensor_of(computation.instructions[i]).shape) == size for i in user.operands
+            ):
+                return True
+            if user.opcode in _HANDING_ON:
+                pending.append(position)
+    return False
 
 
 def _reduced(module: Module, computation: Computation) -> tuple[Sizes, tuple[int, ...]] | None:
@@ -379,12 +403,13 @@ def _even_grid(
     beside: tuple[Mapping, ...],
     code_price: CodePrice,
 ) -> tuple[Mapping, int] | None:
-    """Return where a region's array lies best, and what the worst grid would cost more.
+    """Return where a region's array lies best, and the cycles that this saves.
 
     Looked at are those of `beside`, the first of which needs no demand (None: where that one is
     best), and even grids, which have to save more than it takes to move the array: what reads it,
     or what the region makes of it, may want it elsewhere, as convolutions do. Work counts as that
-    of one vertex and of all sums, exchanges as often as sums wait for each other.
+    of one vertex and of all sums, exchanges as often as sums wait for each other. A grid on which
+    that cannot be less is not planned: no tile sums its share faster than all of that into one.
     """
     kind, shape = tensor
     bits = ELEMENT_TYPES[kind].bits
@@ -405,6 +430,11 @@ def _even_grid(
         len(shape),
     )
 
+    def working(mapping: Mapping) -> int:
+        sizes = tuple(min(x.size, n) for x, n in zip(mapping.spans, shape, strict=True))
+        part, row = Tensor(number, sizes), Tensor(number, tuple(sizes[d] for d in kept))
+        return codelet_work(vertex, machine, (part, row), (part,)).cycles
+
     def price(mapping: Mapping) -> int:
         plan = reduction_plan(
             machine,
@@ -416,17 +446,21 @@ def _even_grid(
             machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100,
             code_price,
         )
-        sizes = tuple(min(x.size, n) for x, n in zip(mapping.spans, shape, strict=True))
-        part, row = Tensor(number, sizes), Tensor(number, tuple(sizes[d] for d in kept))
-        work = codelet_work(vertex, machine, (part, row), (part,)).cycles
         moving = plan.cycles.total - plan.cycles.compute
-        return work + effort.sums * plan.cycles.compute + effort.rounds * moving
+        return working(mapping) + effort.sums * plan.cycles.compute + effort.rounds * moving
 
-    prices = {mapping: price(mapping) for mapping in (*beside, *grids)}
-    best = min(prices, key=lambda mapping: prices[mapping])
-    before = min(beside, key=lambda mapping: prices[mapping])
+    share, one = Tensor(kind, (over(prod(shape), tiles),)), Tensor(kind, ())
+    summing = Reduce((0,), "add", None, (kind,))
+    least = effort.sums * codelet_work(summing, machine, (share, one), (one,)).cycles
+    prices = {mapping: price(mapping) for mapping in beside}
+    best = before = min(beside, key=lambda mapping: prices[mapping])
+    for mapping in grids:
+        if working(mapping) + least < prices[best]:
+            prices[mapping] = price(mapping)
+            if prices[mapping] < prices[best]:
+                best = mapping
     part_bytes = bytes_of(Tensor(kind, tuple(span.size for span in best.spans)))
     moving = exchange_price(machine, [arriving(machine, part_bytes)]).cycles
     if prices[before] - prices[best] <= moving:
         best = before
-    return None if best == beside[0] else (best, max(prices.values()) - prices[best])
+    return None if best == beside[0] else (best, prices[beside[0]] - prices[best])

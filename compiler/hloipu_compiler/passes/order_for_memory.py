@@ -30,8 +30,6 @@ from hloipu_runtime.frozen import dataclass
 _MOST = 1 << 60
 _STAYS = (-1, 0)
 """Rank of what is not moved; of what is: the old place of the first, then bytes taken away."""
-_FEW_BYTES = 8 * 1_472
-"""A word on each tile of an IPU of the second generation: what is less takes as much."""
 _MOST_READERS = 64
 """Of a value, to be looked at; what more read is taken to be there all the time."""
 _MOST_MAKERS = 3
@@ -45,24 +43,24 @@ def ordered_for_memory(
     least_bytes: int,
     added_up: Mapping[str, frozenset[int]] = MappingProxyType({}),
     *,
-    only_frees: bool = False,
+    few_bytes: int | None = None,
 ) -> Module:
     """Return the module with its computations in better orders; the same one if none is.
 
     `added_up`: arrays of computations' results that take no memory once they are there;
-    `only_frees`: see `OrderForMemory`.
+    `few_bytes`: nothing but what frees so many bytes more than it makes is moved; None: all may be.
     """
     effectful = effectful_computations(module)
     now = dict(module.computation)
     extra: dict[str, int] = {}
     changed = False
-    sites = call_sites(module) if only_frees else {}
+    sites = {} if few_bytes is None else call_sites(module)
     for name in Running(module).names:
         old = now[name]
         buffers = buffers_of(old, now, extra, added_up.get(name, frozenset()))
         callers = _read_by_callers(old, sites.get(name, ()), buffers)
         buffers = buffers._replace(kept=buffers.kept | callers)
-        order, peak = _best_order(old, buffers, effectful, (percent, least_bytes), only_frees)
+        order, peak = _best_order(old, buffers, effectful, (percent, least_bytes), few_bytes)
         extra[name] = max(0, peak - buffers.given_bytes)
         if not isinstance(order, range):
             now[name] = reordered(old, order)
@@ -94,7 +92,7 @@ def _best_order(
     buffers: Buffers,
     effectful: frozenset[str],
     least: tuple[int, int],
-    only_frees: bool,
+    few_bytes: int | None,
 ) -> tuple[Sequence[int], int]:
     """Return the best order found, and the most bytes live in it; the text's own is a range."""
     percent, least_bytes = least
@@ -105,11 +103,11 @@ def _best_order(
     if peak < least_bytes:
         return best, peak
     before = predecessors(computation, effectful)
-    better = partial(freed_early, few_bytes=_FEW_BYTES) if only_frees else moved
+    better = moved if few_bytes is None else partial(freed_early, few_bytes=few_bytes)
     # Where layers are to stay equal, one large gradient at the peak does not keep all others late.
-    worst = -peak * percent / 100 if only_frees else 0
+    worst = 0 if few_bytes is None else -peak * percent / 100
     orders = [better(text, buffers, before)]
-    if not only_frees:
+    if few_bytes is None:
         orders += _others(computation, buffers, before)
     while orders:
         order = orders.pop(0)
@@ -431,9 +429,11 @@ class OrderForMemory(Pass):
     """By which they must fall besides: a thousandth of the memory of an IPU."""
     only_frees: bool = False
     """Whether nothing but what frees more than it makes is moved, so that equal layers stay so."""
+    few_bytes: int = 0
+    """With `only_frees`: what frees no more than so many bytes stays, as it takes as much."""
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module in a better order."""
         least = self.least_gain_percent, self.least_gain_bytes
-        ordered = ordered_for_memory(module, *least, plan.added_up, only_frees=self.only_frees)
-        return ordered, plan
+        few_bytes = self.few_bytes if self.only_frees else None
+        return ordered_for_memory(module, *least, plan.added_up, few_bytes=few_bytes), plan

@@ -105,3 +105,24 @@ def test_parameters_of_few_rows_are_wished_on_even_grids(
         spans = preference.born.spans
         largest = prod(min(span.size, n) for span, n in zip(spans, shape, strict=True))
         assert 1.15 * prod(shape) / GC200.chip.tiles_per_ipu > largest
+
+
+@pytest.mark.parametrize(("filter_of", "count"), [("f", 0), ("x", 1)])
+def test_parameters_lie_as_usual_where_a_convolution_reads_their_norm(
+    filter_of: str, count: int
+) -> None:
+    text = CHANNELS.replace("SIZES", "16,56,56,64").replace("CHANNELS", "64")
+    module = parse(
+        text.replace("fusion(x)", "fusion(before)").replace(
+            "  ROOT f = f16[16,56,56,64]",
+            "  f = f16[16,56,56,64]",
+        )[: -len("}\n")]
+        + f"""  turned = f16[64,56,56,16] transpose({filter_of}), dimensions={{3,1,2,0}}
+  image = f16[4,56,56,16] parameter(1)
+  c = f16[4,1,1,64] convolution(image, turned), window={{size=56x56}}, dim_labels=b01f_o01i->b01f
+  ROOT both = (f16[4,1,1,64], f16[16,56,56,64]) tuple(c, f)
+}}
+"""
+    )
+    fusion = next(x for x in module.entry.instructions if x.opcode == "fusion")
+    assert len(list(region_demands(GC200, module, module.entry, fusion))) == count

@@ -188,7 +188,9 @@ def test_a_stage_and_what_is_computed_of_it_again_share_a_block() -> None:
       b = f32[16,16] get-tuple-element(second), index=0
       ROOT r = (f32[4096,16], f32[16,16]) tuple(a, b)
     }}""")
-    frees = "order-for-memory{least-gain-percent=0,least-gain-bytes=1,only-frees=true}"
+    frees = (
+        "order-for-memory{least-gain-percent=0,least-gain-bytes=1,only-frees=true,few-bytes=11776}"
+    )
     after, _ = run_passes(before, None, f"{frees},{ALL}")
     assert_same_values(before, after)
     called = [

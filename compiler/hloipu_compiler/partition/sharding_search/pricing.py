@@ -7,6 +7,7 @@ tiles. All others, as sorts and convolutions, are compiled alone. Nothing overla
 by what an op looks like, so that a candidate that changes a few ops costs a few prices.
 """
 
+from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE, Trait, with_trait
 from hloipu_compiler.ir.shapes import Shape, byte_count
+from hloipu_compiler.memo import Same
 from hloipu_compiler.partition.sharding_search.folding import stands_for, unfolded
 from hloipu_compiler.planners.dot_placement import product_cycles
 from hloipu_compiler.planners.tuning import Tuning
@@ -68,6 +70,8 @@ class BlockPrices:
         self.assumed_trips = assumed_trips
         self.tiles = machine.chip.tiles_per_ipu
         self.known: dict[tuple[object, ...], Spent] = {}
+        self.written: dict[tuple[object, ...], int] = {}
+        """Numbers of constants and of what is made of them: ops are priced with those they read."""
 
     def spent(self, module: Module) -> Spent:
         """Return the cycles of a module's entry, those of loops as often as they turn."""
@@ -75,10 +79,11 @@ class BlockPrices:
         done: dict[str, Spent] = {}
         for computation in callees_first(module, only_reachable=True):
             total = Spent()
+            forms = self._forms(computation)
             for op in computation.instructions:
                 times = stands_for(op).times
                 if op.opcode not in CALLS:
-                    total = total.plus(self._op(module, costs, computation, op), times)
+                    total = total.plus(self._op(module, costs, computation, op, forms), times)
                     continue
                 called = [done[name] for name in op.attributes.called]
                 if op.opcode == "conditional":
@@ -94,8 +99,28 @@ class BlockPrices:
         trips = trip_count(module, computation, op)
         return self.assumed_trips if trips is None else trips
 
+    def _forms(self, computation: Computation) -> list[Hashable]:
+        """Return what an op that is compiled alone has of each value: a shape, or what makes it."""
+        from hloipu_compiler.cost_survey.op_prices import is_written_out
+
+        forms: list[Hashable] = []
+        for op in computation.instructions:
+            form: Hashable = op.shape
+            if is_written_out(computation, op):
+                literal = op.literal and Same(op.literal)
+                operands = tuple([forms[i] for i in op.operands])
+                said = op.opcode, op.shape, op.attributes, literal, operands
+                form = self.written.setdefault(said, len(self.written))
+            forms.append(form)
+        return forms
+
     def _op(
-        self, module: Module, costs: OpCosts, computation: Computation, op: Instruction
+        self,
+        module: Module,
+        costs: OpCosts,
+        computation: Computation,
+        op: Instruction,
+        forms: Sequence[Hashable],
     ) -> Spent:
         """Return the cycles of one op; equal ones are priced once."""
         if op.opcode in _NO_WORK or op.opcode in _VIEWS:
@@ -104,7 +129,8 @@ class BlockPrices:
         if op.opcode in ELEMENTWISE:
             operands = [x for x in operands if x.opcode not in _FUSED]
         shapes = tuple([x.shape for x in operands])
-        key = (op.opcode, op.attributes, op.shape, shapes)
+        read = shapes if op.opcode in _BY_BYTES else tuple([forms[i] for i in op.operands])
+        key = (op.opcode, op.attributes, op.shape, read)
         if op.opcode in COLLECTIVES:
             # The channel is another one each time.
             said = (op.attributes.get("replica_groups"), op.attributes.get("source_target_pairs"))

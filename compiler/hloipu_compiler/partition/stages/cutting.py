@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
 from hloipu_compiler.partition.stages.loads import layers_of, loads_of
@@ -97,7 +98,7 @@ def assumed_costing(entry: Computation) -> Costing:
 def work(entry: Computation, op: Instruction) -> float:
     """Return about what an op costs: elements made, times what each of them is summed from."""
     size = float(_elements(op.shape))
-    if op.opcode in ("dot", "convolution"):
+    if op.opcode in PRODUCTS:
         return size * max(1, rule_in(entry, op).summed()) / 8
     if op.opcode in ("while", "conditional", "custom-call", "sort", "fft", "scatter", "gather"):
         return size + sum(_elements(entry.instructions[i].shape) for i in op.operands)

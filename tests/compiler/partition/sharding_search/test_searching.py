@@ -241,6 +241,27 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
             assert row.spent.cycles == pytest.approx(looked.prices.spent(local).cycles, rel=off)
 
 
+def test_ops_that_differ_by_what_is_constant_have_prices_of_their_own() -> None:
+    """A sum that begins with a parameter waits for that, one that begins with 0 does not."""
+    begin = f"HloModule m\n\n{SUM}ENTRY e {{\n  x = f32[64,512] parameter(0)\n"
+    values = {"known": "f32[] constant(0)", "given": "f32[] parameter(1)"}
+    lines = {
+        name: f"  {name} = {value}\n"
+        f"  of_{name} = f32[64] reduce(x, {name}), dimensions={{1}}, to_apply=add\n"
+        for name, value in values.items()
+    }
+    end = "  ROOT r = f32[64,512] negate(x)\n}\n"
+    both = parse(begin + "".join(lines.values()) + end)
+    of_each = [parse(begin + line + end) for line in lines.values()]
+    prices = Space(both, system_of(both, 4, 1472)).prices
+    negation, *alone = (
+        Space(both, system_of(both, 4, 1472)).prices.spent(x).cycles
+        for x in (parse(begin + end), *of_each)
+    )
+    assert alone[1] > 1.1 * alone[0]
+    assert prices.spent(both).cycles == sum(alone) - negation
+
+
 def test_equal_layers_are_folded_where_one_array_is_returned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
