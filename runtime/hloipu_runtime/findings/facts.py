@@ -21,6 +21,7 @@ from hloipu_runtime.program.steps import (
     Sequence,
     Step,
     Switch,
+    VertexGroup,
     function_path,
 )
 from hloipu_runtime.report.profile import NO_ORIGIN, Profile, StepRow
@@ -106,7 +107,7 @@ class Facts:
             work = work_by_name[row.name]
             work.exchange += row.cycles
             work.bytes_moved += row.moved_bytes * row.executions
-            if self._is_conversion(exchange):
+            if not row.moved_bytes or self._is_conversion(exchange):
                 work.conversions += row.cycles
         return dict(work_by_name)
 
@@ -127,12 +128,16 @@ class Facts:
         return bool(exchange.definitions)
 
     @cached_property
-    def computing(self) -> tuple[tuple[StepRow, ComputeSet], ...]:
-        """Compute sets with their rows."""
-        return tuple(
-            (self.rows[path], step)
+    def computing(self) -> tuple[tuple[StepRow, tuple[VertexGroup, ...]], ...]:
+        """Rows of compute sets, with the vertices of the instruction that takes most of each."""
+        sets = [
+            (self.rows[path], step.groups)
             for path, step in self._steps
             if isinstance(step, ComputeSet) and path in self.rows
+        ]
+        return tuple(
+            (row, tuple([x for x in groups if (x.name or NO_ORIGIN) == row.name]))
+            for row, groups in sets
         )
 
     @cached_property
