@@ -122,7 +122,7 @@ def test_state_that_several_annotated_stages_read_is_sent_by_the_first() -> None
     program = hloipu.compile(
         MARKED, target="tiny", cache=False, micro_batches=2, feed={"data": (3,)}, reduction="sum"
     )
-    w, v = np.float32([[1, 2], [3, 4]]), np.float32([[2, 0], [1, 1]])
+    w, v = np.eye(2, dtype=np.float32) + 1, np.array([[2, 0], [1, 1]], np.float32)
     x, ones = np.arange(8, dtype=np.float32).reshape(4, 2), np.ones((4, 2), np.float32)
     with program.session(state=[w, v, np.int32(1)], infeeds={"data": iter([(x,), (x,)])}) as run:
         run.run(1)
