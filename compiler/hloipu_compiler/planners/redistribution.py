@@ -91,21 +91,23 @@ def redistribution(
     """
     if serves(lying, wanted, shape):
         return STAYING
-    direct, messages = _direct(machine, element_type, shape, lying, wanted, code_price)
+    by_one = partial(_by_one, machine, element_type, shape, code_price)
+    best, messages = by_one(lying, wanted)
     if messages < _LEAST_MESSAGES:
-        return direct
-    best = direct
+        return best
     via = _gathering(shape, wanted, messages)
     if via is not None:
-        both, fewer = _by_way_of(machine, element_type, shape, (lying, via, wanted), code_price)
-        if fewer < messages and both.price < best.price:
+        (first, met), (then, more) = by_one(lying, via), by_one(via, wanted)
+        both = _by_two(first, via, then)
+        if met + more < messages and both.price < best.price:
             best = both
     code_cycles = max(code_price)
     if code_cycles:
         for via in routes(shape, lying, wanted, machine.chip.tiles_per_ipu):
-            both, _ = _by_way_of(machine, element_type, shape, (lying, via, wanted), code_price)
-            if both.at(code_cycles) < best.at(code_cycles):
-                best = both
+            first, _ = by_one(lying, via)
+            if first.at(code_cycles) < best.at(code_cycles):
+                both = _by_two(first, via, by_one(via, wanted)[0])
+                best = min(best, both, key=lambda x: x.at(code_cycles))
     return best
 
 
@@ -212,13 +214,13 @@ def serves(lying: Mapping, wanted: Mapping, shape: Sizes) -> bool:
     )
 
 
-def _direct(
+def _by_one(
     machine: Machine,
     element_type: str,
     shape: Sizes,
+    code_price: CodePrice,
     lying: Mapping,
     wanted: Mapping,
-    code_price: CodePrice,
 ) -> tuple[Redistribution, int]:
     """Return what one exchange costs, and the most messages that a tile receives."""
     bus = machine.chip.tiles_per_exchange_bus
@@ -233,25 +235,15 @@ def _direct(
     return redistributed, traffic.messages
 
 
-def _by_way_of(
-    machine: Machine,
-    element_type: str,
-    shape: Sizes,
-    places: tuple[Mapping, Mapping, Mapping],
-    code_price: CodePrice,
-) -> tuple[Redistribution, int]:
-    """Return what two exchanges cost, and the most messages that tiles receive in both."""
-    lying, via, wanted = places
-    first, messages = _direct(machine, element_type, shape, lying, via, code_price)
-    then, more = _direct(machine, element_type, shape, via, wanted, code_price)
-    both = Redistribution(
+def _by_two(first: Redistribution, via: Mapping, then: Redistribution) -> Redistribution:
+    """Return what two exchanges cost."""
+    return Redistribution(
         first.cycles + then.cycles,
         first.code_bytes + then.code_bytes,
         via,
         first.transfers + then.transfers,
         then.code_cycles,
     )
-    return both, messages + more
 
 
 def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:

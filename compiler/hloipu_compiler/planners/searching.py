@@ -1,6 +1,7 @@
 """Searching splits: how many parts of each kind, by steps of two from several beginnings."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from math import prod
 
 Candidate = tuple[int, ...]
@@ -12,14 +13,17 @@ def descend(
     limits: Candidate,
     tiles: int,
     price: Callable[[Candidate], float],
+    least: Callable[[Candidate], float] = lambda _: 0,
 ) -> dict[Candidate, float]:
-    """Return the candidates that were looked at, with their prices.
+    """Return the candidates that were priced, with their prices.
 
-    From each beginning the search goes to the cheapest candidate beside it, as long as that is
-    cheaper. Beside a candidate lie those with one kind of parts doubled or halved, or one doubled
-    and another halved; parts are at most `limits`, their product at most `tiles`.
+    From each beginning the search goes on to a cheaper candidate beside it, as long as there is
+    one. Beside a candidate lie those with one kind of parts doubled or halved, or one doubled and
+    another halved; parts are at most `limits`, their product at most `tiles`. `least` bounds the
+    price from below: the least by that are priced first, and what cannot be cheaper is not.
     """
     seen: dict[Candidate, float] = {}
+    bounded = cache(least)
 
     def priced(candidate: Candidate) -> float:
         if candidate not in seen:
@@ -30,13 +34,16 @@ def descend(
         here = tuple(max(1, min(n, most)) for n, most in zip(beginning, limits, strict=True))
         if prod(here) > tiles:
             continue
-        cost = priced(here)
-        while True:
+        cost, before = priced(here), None
+        while here != before:
+            before = here
             near = [x for x in _beside(here, limits) if prod(x) <= tiles]
-            best = min(near, key=priced, default=here)
-            if best == here or priced(best) >= cost:
-                break
-            here, cost = best, priced(best)
+            for bound, number in sorted((bounded(x), n) for n, x in enumerate(near)):
+                if bound >= cost:
+                    break
+                if priced(near[number]) < cost:
+                    here, cost = near[number], priced(near[number])
+                    break
     return seen
 
 

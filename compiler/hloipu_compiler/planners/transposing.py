@@ -4,19 +4,22 @@ A transpose costs its tiles the least where blocks are many small matrices of wh
 exchange the least where the operand lies; a search over the parts of all dimensions weighs both.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
 from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
 from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, shape_text, splits_of
 from hloipu_compiler.planners.searching import Candidate, descend
-from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged
+from hloipu_compiler.planners.stages import PlacedOperand, Stage, least_price, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
+
+_Placing = Callable[[Candidate], Placement]
 
 
 @lru_cache(1 << 10)
@@ -37,11 +40,11 @@ def transpositions(
     indexing = codelet.indexing([tensor], [result])
     tiles = machine.chip.tiles_per_ipu
     stages: dict[Placement, Stage] = {}
+    operands, results = (PlacedOperand(tensor, lying),), (result,)
 
     def price(placement: Placement) -> int:
         if placement not in stages:
-            operands = (PlacedOperand(tensor, lying),)
-            stages[placement] = staged(machine, codelet, operands, (result,), placement, code_price)
+            stages[placement] = staged(machine, codelet, operands, results, placement, code_price)
         return stages[placement].price
 
     if lying is not None:
@@ -61,11 +64,16 @@ def transpositions(
     # A grain is what the vertex transposes at a time; parts within one are moved singly.
     for grain in sorted({1, max(1, GRAIN_BYTES * 8 // bits)}):
 
-        def of_candidate(candidate: Candidate, grain: int = grain) -> float:
-            counts = [(label, n, grain) for label, n in enumerate(candidate)]
-            return price(grid(counts, sizes))
+        def placed(candidate: Candidate, grain: int = grain) -> Placement:
+            return grid([(label, n, grain) for label, n in enumerate(candidate)], sizes)
 
-        descend(beginnings, sizes, most, of_candidate)
+        def of_candidate(candidate: Candidate, placed: _Placing = placed) -> float:
+            return price(placed(candidate))
+
+        def least(candidate: Candidate, placed: _Placing = placed) -> float:
+            return least_price(machine, codelet, operands, results, placed(candidate), code_price)
+
+        descend(beginnings, sizes, most, of_candidate, least)
     return tuple(sorted(stages.values(), key=lambda x: x.price))
 
 

@@ -94,7 +94,7 @@ class Facts:
             work = work_by_name[row.name]
             work.exchange += row.cycles
             work.bytes_moved += row.moved_bytes * row.executions
-            if self._is_conversion(exchange):
+            if not row.moved_bytes or self._is_conversion(exchange):
                 work.conversions += row.cycles
         return dict(work_by_name)
 
@@ -115,12 +115,16 @@ class Facts:
         return bool(exchange.definitions)
 
     @cached_property
-    def computing(self) -> tuple[tuple[StepRow, s.ComputeSet], ...]:
-        """Compute sets with their rows."""
-        return tuple(
-            (self.rows[path], step)
+    def computing(self) -> tuple[tuple[StepRow, tuple[s.VertexGroup, ...]], ...]:
+        """Rows of compute sets, with the vertices of the instruction that takes most of each."""
+        sets = [
+            (self.rows[path], step.groups)
             for path, step in self._steps
             if isinstance(step, s.ComputeSet) and path in self.rows
+        ]
+        return tuple(
+            (row, tuple([x for x in groups if (x.name or NO_ORIGIN) == row.name]))
+            for row, groups in sets
         )
 
     @cached_property

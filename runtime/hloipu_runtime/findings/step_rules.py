@@ -13,8 +13,9 @@ from hloipu_runtime.report.profile import ONE_TILE_BYTES
 _FEW_TILES = 0.25
 _MOVING = frozenset({"transpose", "reshape", "copy", "reverse", "concatenate", "pad", "slice"})
 """Codelets that compute nothing."""
-_BY_INDEX = frozenset({"gather", "gather-candidates", "scatter", "dynamic-slice",
-                       "dynamic-slice-candidates", "dynamic-update-slice"})  # fmt: skip
+_BY_ROW = frozenset({"gather", "gather-candidates", "scatter"})
+"""Codelets that go through many indices, which are data."""
+_BY_INDEX = _BY_ROW | {"dynamic-slice", "dynamic-slice-candidates", "dynamic-update-slice"}
 """Codelets whose indices are data, so that what they index has to lie where it may be wanted."""
 
 _OPAQUE = "opaque"
@@ -25,8 +26,8 @@ def few_tiles(facts: Facts) -> Iterator[Finding]:
     """Find instructions that keep few tiles busy."""
     stated = {
         row.name
-        for row, step in facts.computing
-        if any(group.codelet.name == _OPAQUE for group in step.groups)
+        for row, groups in facts.computing
+        if any(group.codelet.name == _OPAQUE for group in groups)
     }
     for name, work in facts.works.items():
         if not work.compute or name in stated:
@@ -50,8 +51,8 @@ def exchange_bound(facts: Facts) -> Iterator[Finding]:
     """Find instructions whose operands take longer to come than to be computed with."""
     indexing = {
         row.name
-        for row, step in facts.computing
-        if any(group.codelet.name in _BY_INDEX for group in step.groups)
+        for row, groups in facts.computing
+        if any(group.codelet.name in _BY_INDEX for group in groups)
     }
     for name, work in facts.works.items():
         exchange = work.exchange - work.conversions
@@ -82,8 +83,8 @@ def exchange_bound(facts: Facts) -> Iterator[Finding]:
 def indexed(facts: Facts) -> Iterator[Finding]:
     """Find what picks or changes rows by indices that are data, one after the other."""
     cycles: Counter[str] = Counter()
-    for row, step in facts.computing:
-        if row.cycles and any(group.codelet.name in _BY_INDEX for group in step.groups):
+    for row, groups in facts.computing:
+        if row.cycles and any(group.codelet.name in _BY_ROW for group in groups):
             cycles[row.name] += row.cycles
     for name, spent in cycles.items():
         yield Finding(
@@ -102,8 +103,8 @@ def indexed(facts: Facts) -> Iterator[Finding]:
 def conversions(facts: Facts) -> Iterator[Finding]:
     """Find values that are moved as they are, to lie otherwise, and ops that only move."""
     moved = Counter({name: work.conversions for name, work in facts.works.items()})
-    for row, step in facts.computing:
-        if row.cycles and all(group.codelet.name in _MOVING for group in step.groups):
+    for row, groups in facts.computing:
+        if row.cycles and all(group.codelet.name in _MOVING for group in groups):
             moved[row.name] += row.cycles
     for name, cycles in moved.items():
         if not cycles:
@@ -141,10 +142,10 @@ def repeated_work(facts: Facts) -> Iterator[Finding]:
     """Find compute sets that make again what an earlier one has made of the same values."""
     first: dict[tuple[Codelet, tuple[ValueId, ...]], str] = {}
     again: defaultdict[str, _Again] = defaultdict(_Again)
-    for row, step in facts.computing:
-        if len(step.groups) != 1 or not row.cycles or not step.groups[0].reads:
+    for row, groups in facts.computing:
+        if len(groups) != 1 or not row.cycles or not groups[0].reads:
             continue
-        key = (step.groups[0].codelet, step.groups[0].reads)
+        key = (groups[0].codelet, groups[0].reads)
         if key not in first:
             first[key] = row.name
             continue

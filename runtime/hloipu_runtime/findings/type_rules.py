@@ -7,7 +7,7 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.costs.computing import codelet_work, operand_part, work_charge
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.findings.facts import Facts
-from hloipu_runtime.program.steps import ComputeSet, VertexGroup
+from hloipu_runtime.program.steps import VertexGroup
 from hloipu_runtime.report.finding import Finding
 
 _PRODUCTS = frozenset({"dot", "convolution"})
@@ -18,8 +18,8 @@ _EMULATED_BITS = 64
 def wide_products(facts: Facts) -> Iterator[Finding]:
     """Find matrix products of f32, and ask the codelet itself what f16 would take."""
     saved: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for row, step in facts.computing:
-        for group in step.groups:
+    for row, groups in facts.computing:
+        for group in groups:
             if group.codelet.name not in _PRODUCTS or not row.cycles:
                 continue
             kinds = {
@@ -64,8 +64,8 @@ def _cycles(facts: Facts, group: VertexGroup, kind: str) -> int:
 def wide_partials(facts: Facts) -> Iterator[Finding]:
     """Find products of f16 that are added up in f32 though half would be exchanged and kept."""
     names: defaultdict[str, int] = defaultdict(int)
-    for row, step in facts.computing:
-        if row.cycles and any(_adds_up_wide(facts, group) for group in step.groups):
+    for row, groups in facts.computing:
+        if row.cycles and any(_adds_up_wide(facts, group) for group in groups):
             work = facts.works.get(row.name)
             names[row.name] = (work.exchange + work.compute) // 2 if work else row.cycles // 2
     for name, gain in names.items():
@@ -95,8 +95,8 @@ def emulated(facts: Facts) -> Iterator[Finding]:
     """Find computing on types that the chip does not have."""
     cycles: defaultdict[str, int] = defaultdict(int)
     kinds: dict[str, str] = {}
-    for row, step in facts.computing:
-        kind = _emulated_kind(facts, step)
+    for row, groups in facts.computing:
+        kind = _emulated_kind(facts, groups)
         if kind and row.cycles:
             cycles[row.name] += row.cycles
             kinds.setdefault(row.name, kind)
@@ -114,8 +114,8 @@ def emulated(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _emulated_kind(facts: Facts, step: ComputeSet) -> str:
-    for group in step.groups:
+def _emulated_kind(facts: Facts, groups: tuple[VertexGroup, ...]) -> str:
+    for group in groups:
         for operand in (*group.inputs, *group.outputs):
             name = facts.program.variables[operand.variable].element_type
             if ELEMENT_TYPES[name].bits >= _EMULATED_BITS:

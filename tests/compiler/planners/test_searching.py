@@ -42,3 +42,11 @@ def test_each_way_is_priced_once() -> None:
 
     descend(list(product((1, 2), repeat=3)), LIMITS, TILES, price)
     assert len(asked) == len(set(asked))
+
+
+def test_what_a_bound_leaves_out_is_not_priced() -> None:
+    beginnings = [(64, 1, 1), (1, 16, 1)]
+    every = descend(beginnings, LIMITS, TILES, bowl)
+    bounded = descend(beginnings, LIMITS, TILES, bowl, lambda x: bowl(x) - 0.5)
+    assert min(bounded, key=bowl) == min(every, key=bowl) == (8, 4, 2)
+    assert len(bounded) < len(every) / 2

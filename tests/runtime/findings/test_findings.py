@@ -190,6 +190,25 @@ def test_wide_products_ask_the_codelet_what_f16_takes() -> None:
     assert "narrow-floats" in dict(finding.settings)["passes"]
 
 
+@dataclass(frozen=True)
+class Picking(Toil):
+    """Goes through indices."""
+
+    name: ClassVar[str] = "gather"
+
+
+def test_what_runs_beside_an_op_is_not_its_own() -> None:
+    make = Maker()
+    many, few = (make.variable((n,), rows((n,), row(4))) for n in (4000, 400))
+
+    def kinds(picks: int, computes: int) -> dict[str, Finding]:
+        picking = replace(make.group((), picks, "a.1"), codelet=Picking(0))
+        return found(make.program(ComputeSet((picking, make.group((), computes, "b.2")))))
+
+    assert kinds(many, few)["index-bound"].name == "a.1"
+    assert "index-bound" not in kinds(few, many)
+
+
 def test_computing_on_what_the_chip_has_not() -> None:
     make = Maker()
     x = make.variable((4000,), rows((4000,), row(4)), "f64")

@@ -95,6 +95,9 @@ class Positions:
         self.builder = making.builder
         self.results = results
         self.carried = carried
+        self.state_variables = {
+            item.in_loop.variable for key, item in carried.items() if key.kind is Kind.STATE
+        }
         self.sums = sums
         """That outfeeds take."""
         self.joined = joined
@@ -177,7 +180,8 @@ class Positions:
             if not isinstance(tensor, TileTensor):
                 raise CodegenError("E0470", f"{part.call} hands out a token")
             if (tensor.value, builder.ipu) not in making.maker:
-                if (tensor.value, builder.ipu) in place.known:
+                came = (tensor.value, builder.ipu) in place.known
+                if came or tensor.variable in self.state_variables:
                     tensor = self._passed_on(tensor)
                 making.maker[tensor.value, builder.ipu] = (place.number, tensor)
             making.made[(part.call, element)] = tensor
@@ -212,7 +216,7 @@ class Positions:
         )
 
     def _passed_on(self, leaf: TileTensor) -> TileTensor:
-        """Return a copy of what came from another IPU: the next micro-batch's takes its place."""
+        """Return a copy of state, or of what came from another IPU: the next takes its place."""
         mapping = self.builder.variables[leaf.variable].mapping
         self.builder.origin = self.builder.variables[leaf.variable].origin
         variable = self.builder.variable(leaf.element_type, leaf.shape, mapping)

@@ -1,12 +1,17 @@
-"""Copies of gradients that a call could not hand out otherwise: fed arrays, and new state."""
+"""Copies of what calls could not hand out or read otherwise: gradients, and state of stages."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import replace
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction, Module, with_computation
-from hloipu_compiler.partition.training.reach import ancestors, result_positions
+from hloipu_compiler.partition.training.marks import marked_stages
+from hloipu_compiler.partition.training.reach import (
+    ancestors,
+    parameter_positions,
+    result_positions,
+)
 from hloipu_compiler.partition.training.step_phases import BACKWARD, UPDATE, Phases
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
@@ -30,25 +35,52 @@ def with_gradient_copies(module: Module, phases: Phases) -> Module:
         return module
     if handed:
         return _with_handed_copies(module, handed, [pair.result for pair in phases.updated])
+    loss = results[phases.loss] if phases.loss >= 0 else None
+    ahead = ancestors(entry, [] if loss is None else [loss])
+    readers = {n for n, phase in enumerate(phases.phase) if phase == UPDATE and not ahead[n]}
+    return _with_copies(module, {n: {"ipu_phase": BACKWARD} for n in fed}, "gradient", readers)
+
+
+def with_state_copies(module: Module, phases: Phases) -> Module:
+    """Return the module with a copy of state that ops of several annotated stages read.
+
+    State that micro-batches change, such as a key, has one stage that reads it and makes it anew:
+    the first of these, which sends what it read to the others.
+    """
+    entry = module.entry
+    marked, parameters = marked_stages(entry), parameter_positions(entry)
+    copied = {}
+    for pair in phases.per_micro_batch:
+        for position in parameters[pair.parameter]:
+            stages = {marked[n] for n in entry.users[position] if n in marked}
+            if len(stages) > 1:
+                copied[position] = {"ipu_stage": str(min(stages))}
+    readers = range(len(entry.instructions))
+    return _with_copies(module, copied, "read", readers) if copied else module
+
+
+def _with_copies(
+    module: Module,
+    copied: Mapping[int, Mapping[str, str]],
+    suffix: str,
+    readers: Container[int],
+) -> Module:
+    """Return the module with copies, annotated so, behind some ops, which some ops read instead."""
+    entry = module.entry
     names = Names(op.name for op in entry.instructions)
     instructions: list[Instruction] = []
     place: list[int] = []
     copies: dict[int, int] = {}
-    marked = Attributes({"frontend_attributes": frontend_attributes_text({"ipu_phase": BACKWARD})})
-    loss = result_positions(entry)[phases.loss] if phases.loss >= 0 else None
-    ahead = ancestors(entry, [] if loss is None else [loss])
     for position, x in enumerate(entry.instructions):
-        in_update = phases.phase[position] == UPDATE and not ahead[position]
-        operands = tuple(copies[i] if in_update and i in copies else place[i] for i in x.operands)
+        reads = copies if position in readers else {}
+        operands = tuple([reads.get(i, place[i]) for i in x.operands])
         place.append(len(instructions))
         instructions.append(with_operands(x, operands))
-        if position in fed:
+        if position in copied:
+            marks = Attributes({"frontend_attributes": frontend_attributes_text(copied[position])})
             copies[position] = len(instructions)
-            instructions.append(
-                Instruction(
-                    names.fresh(f"{x.name}.gradient"), "copy", x.shape, (place[-1],), marked
-                )
-            )
+            name = names.fresh(f"{x.name}.{suffix}")
+            instructions.append(Instruction(name, "copy", x.shape, (place[-1],), marks))
     new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     return with_computation(module, new)
 

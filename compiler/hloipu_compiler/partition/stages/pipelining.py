@@ -38,7 +38,7 @@ from hloipu_compiler.partition.stages.forming import (
     formed,
     with_passed_copies,
 )
-from hloipu_compiler.partition.stages.gradient_copies import with_gradient_copies
+from hloipu_compiler.partition.stages.gradient_copies import with_gradient_copies, with_state_copies
 from hloipu_compiler.partition.stages.independent_parts import JOIN
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
 from hloipu_compiler.partition.training.block_weights import with_weights_in_blocks
@@ -144,7 +144,7 @@ def uncut_step(
     _require_arrays(module.entry)
     module = with_passed_copies(module, wrapping)
     phases, trains = phases_and_kind(module.entry, wrapping, request)
-    copied = with_gradient_copies(module, phases)
+    copied = with_state_copies(with_gradient_copies(module, phases), phases)
     if copied is not module:
         module = copied
         phases, trains = phases_and_kind(module.entry, wrapping, request)

@@ -85,6 +85,54 @@ def test_state_that_the_first_stage_reads_and_the_last_makes_is_refused() -> Non
     assert caught.value.hint
 
 
+MARKED = """HloModule m, input_output_alias={
+  {0}: (0, {}, may-alias), {1}: (1, {}, may-alias), {2}: (2, {}, may-alias) }
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+ENTRY e {
+  w = f32[2,2] parameter(0)
+  v = f32[2,2] parameter(1)
+  count = s32[] parameter(2)
+  x = f32[4,2] parameter(3)
+  zero = f32[] constant(0)
+  one = s32[] constant(1)
+  first = f32[] convert(count), frontend_attributes={ipu_stage="0"}
+  firsts = f32[4,2] broadcast(first), dimensions={}
+  xw = f32[4,2] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}, frontend_attributes={ipu_stage="0"}
+  y = f32[4,2] multiply(xw, firsts), frontend_attributes={ipu_stage="0"}
+  square = s32[] multiply(count, count), frontend_attributes={ipu_stage="1"}
+  second = f32[] convert(square), frontend_attributes={ipu_stage="1"}
+  seconds = f32[4,2] broadcast(second), dimensions={}
+  yv = f32[4,2] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}, frontend_attributes={ipu_stage="1"}
+  z = f32[4,2] multiply(yv, seconds), frontend_attributes={ipu_stage="1"}
+  loss = f32[] reduce(z, zero), dimensions={0,1}, to_apply=add
+  twice = s32[] add(count, count)
+  new.count = s32[] add(twice, one)
+  g.v = f32[2,2] dot(y, seconds), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  slope = f32[4,2] dot(seconds, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  slopes = f32[4,2] multiply(slope, firsts)
+  g.w = f32[2,2] dot(x, slopes), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  new.w = f32[2,2] subtract(w, g.w)
+  new.v = f32[2,2] subtract(v, g.v)
+  ROOT t = (f32[2,2], f32[2,2], s32[], f32[]) tuple(new.w, new.v, new.count, loss)
+}
+"""  # noqa: E501
+
+
+def test_state_that_several_annotated_stages_read_is_sent_by_the_first() -> None:
+    program = hloipu.compile(
+        MARKED, target="tiny", cache=False, micro_batches=2, feed={"data": (3,)}, reduction="sum"
+    )
+    w, v = np.eye(2, dtype=np.float32) + 1, np.array([[2, 0], [1, 1]], np.float32)
+    x, ones = np.arange(8, dtype=np.float32).reshape(4, 2), np.ones((4, 2), np.float32)
+    with program.session(state=[w, v, np.int32(1)], infeeds={"data": iter([(x,), (x,)])}) as run:
+        run.run(1)
+        new_w, new_v, count = run.state().values()
+    # The loss is the sum of x w v times the count and its square; counts are 1 and 3.
+    np.testing.assert_array_equal(new_w, w - (1 + 27) * x.T @ (ones @ v.T))
+    np.testing.assert_array_equal(new_v, v - (1 + 27) * (x @ w).T @ ones)
+    assert count == 7
+
+
 def test_state_is_read_before_it_is_made_anew() -> None:
     program = hloipu.compile(
         STEP, target="tiny", cache=False, micro_batches=2, stages=1, feed={"data": (3,)},
