@@ -9,6 +9,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_plan import Plan
+from hloipu_runtime.codelets.core.expression_rewriting import FLOORED, with_floored_divisions
 from hloipu_runtime.codelets.core.expression_steps import (
     STEPS,
     WRITES_OUT,
@@ -30,6 +31,7 @@ from hloipu_runtime.kernels.core.storage import storage_dtype
 def plan_of(expression: Expression) -> Plan:
     """Return how to compute an expression; UsageError E3091 where the data is none."""
     _check(expression)
+    given, expression = expression, with_floored_divisions(expression)
     count = len(expression.operand_types)
     steps = [_step(expression, node) for node in expression.nodes]
     buffers = _buffers(expression)
@@ -77,12 +79,10 @@ def plan_of(expression: Expression) -> Plan:
             for node in expression.nodes
         ),
         walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
-        expression=expression,
-        gain=_gain(expression),
-        saved_calls=sum(node.op in IN_KERNELS for node in expression.nodes),
-        is_one_kernel=all(
-            node.op in IN_KERNELS or node.op == "constant" for node in expression.nodes
-        ),
+        expression=given,
+        gain=_gain(given),
+        saved_calls=sum(node.op in IN_KERNELS for node in given.nodes),
+        is_one_kernel=all(node.op in IN_KERNELS or node.op == "constant" for node in given.nodes),
     )
 
 
@@ -140,7 +140,8 @@ def _is_one_ufunc(expression: Expression, steps: list[Step]) -> bool:
 def _check(expression: Expression) -> None:
     count = len(expression.operand_types)
     for number, node in enumerate(expression.nodes, count):
-        if node.op not in STEPS or any(not 0 <= x < number for x in node.arguments):
+        known = node.op in STEPS and node.op not in FLOORED
+        if not known or any(not 0 <= x < number for x in node.arguments):
             raise UsageError(
                 "E3091",
                 f"node {number} of an expression is {node.op!r} of {node.arguments}",

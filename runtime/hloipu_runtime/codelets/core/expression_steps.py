@@ -12,6 +12,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
+from hloipu_runtime.codelets.core.expression_rewriting import FLOORED
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
@@ -28,6 +29,7 @@ from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise.binary import binary
 from hloipu_runtime.kernels.elementwise.compare import (
     DIRECTIONS,
+    choose_by_masks,
     clamp,
     compare,
     is_own_order,
@@ -202,32 +204,13 @@ class Choice:
             out = np.empty(shape, yes.dtype)
             if out.size > BLOCK_ELEMENTS:
                 return select(predicate, np.broadcast_to(yes, shape), no)
-        return _select_by_masks(predicate, yes, no, out, self.bits)
+        choose_by_masks(predicate, yes, no, out, self.bits)
+        return out
 
 
 def _select(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
     width = storage_dtype(element_type).itemsize
     return Choice(np.dtype(f"i{width}") if width <= 8 else None)
-
-
-def _select_by_masks(
-    predicate: Array, yes: Array, no: Array, out: Array, bits: np.dtype[np.generic]
-) -> Array:
-    """Choose between bits t and f by t ^ ((t ^ f) & m), m = 0 where the predicate holds, else -1.
-
-    The one that is read last must not be written first: where that is t, the two change places.
-    """
-    mask = predicate.view(np.int8).astype(bits)
-    if np.may_share_memory(out, yes):
-        yes, no = no, yes
-        np.negative(mask, out=mask)
-    else:
-        np.subtract(mask, bits.type(1), out=mask)
-    target, first, second = out.view(bits), yes.view(bits), no.view(bits)
-    np.bitwise_xor(first, second, out=target)
-    np.bitwise_and(target, mask, out=target)
-    np.bitwise_xor(target, first, out=target)
-    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +287,18 @@ def _convert(types: Sequence[str], element_type: str, parameters: Parameters) ->
     return cast
 
 
+def _floored_remainder(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    def run(x: list[Array], out: Array | None) -> Array:
+        value, divisor = x
+        if not divisor & (divisor - 1):
+            return np.asarray(np.bitwise_and(value, divisor - 1, out=out))
+        multiple = np.asarray(np.floor_divide(value, divisor))
+        multiple *= divisor
+        return np.asarray(np.subtract(value, multiple, out=out))
+
+    return run
+
+
 def _bitcast_convert(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
     before = types[0]
     return lambda x, out: bitcast_convert(x[0], before, element_type)
@@ -341,13 +336,15 @@ STEPS: dict[str, Builder] = {
     "constant": _constant,
     "convert": _convert,
     "copy": _copy,
+    "floored-divide": lambda types, element_type, parameters: Plain(np.floor_divide),
+    "floored-remainder": _floored_remainder,
     "reduce-precision": _reduce_precision,
     "select": _select,
     "stochastic-convert": _stochastic_convert,
 }
 """How each opcode that an expression may hold is bound to its kernel."""
 
-WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare"})
+WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare", *FLOORED})
 """Opcodes whose result shares no memory with an argument unless that is the given array."""
 
 _QUIET = frozenset({"bitcast-convert", "constant", "copy", "negate", "select"})

@@ -12,6 +12,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import Array, Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.core.blocks import compact
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.reduction import arg_extremum
 
@@ -52,19 +53,28 @@ def keeps_largest(body: Expression) -> bool | None:
 def by_places(general: Bound, dimension: int, *, largest: bool) -> Bound:
     """Return such a reduction along one dimension by numpy, where it is sure to be `general`'s.
 
-    That is where places count up from zero, it begins with the first and the worst value, and no
-    value is an infinity or a zero, whose sign the body decides.
+    That is where it begins with the worst value, which no result is, and `best_of_places` knows.
     """
     worst = -np.inf if largest else np.inf
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-        x, places, init, first = arrays
-        count = x.shape[dimension]
-        numbers = np.arange(count).reshape((-1,) + (1,) * (x.ndim - 1 - dimension))
-        if init == worst and first == 0 and (places == numbers).all():
-            values, at = arg_extremum(x, dimension, largest=largest, place_dtype=places.dtype.str)
-            if not (np.isinf(values) | (values == 0)).any():
-                return [values, at]
-        return general(arrays, outs)
+        x, places, init, _ = arrays
+        best = best_of_places(x, places, dimension, largest=largest) if init == worst else None
+        return general(arrays, outs) if best is None or np.isinf(best[0]).any() else best
 
     return run
+
+
+def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) -> list[Array] | None:
+    """Return the best values along one dimension and their places, without an init, by numpy.
+
+    None where places do not count up by one, or a value is a zero, whose sign the body decides.
+    """
+    few, count = np.moveaxis(compact(places), dimension, -1), x.shape[dimension]
+    first, kind = few[..., :1], places.dtype
+    if not few.size or int(first.max()) > np.iinfo(kind).max - count:
+        return None
+    if not (few == first + np.arange(count, dtype=kind)).all():
+        return None
+    values, at = arg_extremum(x, dimension, largest=largest, place_dtype=kind.str)
+    return [values, at + first[..., 0]] if values.all() else None

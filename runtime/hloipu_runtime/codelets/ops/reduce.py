@@ -290,6 +290,14 @@ class Reduce(Codelet):
                 finish(np.asarray(reduce_monoid(x, self.monoid, dimensions)), kind)
                 for x, kind in zip(pieces, self.element_types, strict=True)
             ]
+        from hloipu_runtime.codelets.ops.arg_reduction import best_of_places, keeps_largest
+
+        largest = None if self.body is None else keeps_largest(self.body)
+        if largest is not None and len(dimensions) == 1 and 0 not in pieces[0].shape:
+            values, places = pieces
+            best = best_of_places(values, places, dimensions[0], largest=largest)
+            if best is not None:
+                return best
         return _fold(pieces, dimensions, self._region)
 
     @property

@@ -1,6 +1,7 @@
 """Cholesky decomposition and triangular solve of batches of matrices, without scipy."""
 
 import numpy as np
+from numpy.linalg import _umath_linalg  # not public, but the only one of numpy's that takes f32
 
 from hloipu_runtime.kernels.contractions.dot import round_result
 from hloipu_runtime.kernels.contractions.matmul import matmul
@@ -14,36 +15,16 @@ def cholesky(a: Array, lower: bool, element_type: str) -> Array:
     """Return L with a = L L^H (lower), or U with a = U^H U, for a batch [..., n, n].
 
     Reads the named triangle only and leaves zeros in the other. A matrix that is not positive
-    definite gives NaN in every element, as on XLA:CPU. Narrow floats are computed in float32.
+    definite gives NaN in every element, as on XLA:CPU. Narrow floats are computed in float32, and
+    so is f32, which `numpy.linalg.cholesky` takes three times as long to compute in f64.
     """
     if a.size == 0:
         return a.copy()
+    factorise = _umath_linalg.cholesky_lo if lower else _umath_linalg.cholesky_up
     with np.errstate(all="ignore"):
-        try:
-            factor = np.linalg.cholesky(a, upper=not lower)
-        except np.linalg.LinAlgError:
-            factor = _cholesky_with_nan(a if lower else a.swapaxes(-1, -2).conj())
-            if not lower:
-                factor = factor.swapaxes(-1, -2).conj()
+        factor = factorise(a, signature=f"{a.dtype.char}->{a.dtype.char}")
+    factor[np.isnan(factor.real).any(axis=(-1, -2))] = np.nan
     return round_result(factor, element_type, a.dtype)
-
-
-def _cholesky_with_nan(a: Array) -> Array:
-    """Factor column by column, all matrices at once; those that fail become NaN."""
-    n = a.shape[-1]
-    factor = np.zeros_like(a, order="C")
-    failed = np.zeros(a.shape[:-2], np.bool_)
-    for j in range(n):
-        row = factor[..., j : j + 1, :j]
-        column = a[..., j:, j : j + 1] - matmul(factor[..., j:, :j], row.swapaxes(-1, -2).conj())
-        pivot = column[..., 0, 0].real
-        failed |= ~(pivot > 0)
-        root = np.sqrt(np.where(pivot > 0, pivot, 1))[..., None, None]
-        factor[..., j:, j : j + 1] = column / root
-        factor[..., j, j] = root[..., 0, 0]
-    failed |= np.isnan(factor.real).any(axis=(-1, -2))
-    factor[failed] = np.nan
-    return factor
 
 
 def triangular_solve(

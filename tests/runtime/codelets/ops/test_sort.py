@@ -5,6 +5,7 @@ import pytest
 
 from hloipu_runtime.codelets.core.codelet import Array, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.ops import sort_packed
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.sorting import Order, SortKey
@@ -203,3 +204,26 @@ def test_cycles_grow_with_the_part() -> None:
     costs = [_cycles(sort, Tensor("f32", (n, rows)))[0] for n in range(2, 40) for rows in (1, 7)]
     assert costs[::2] == sorted(costs[::2])
     assert costs[1::2] == sorted(costs[1::2])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_rows_sorted_a_few_at_a_time_are_those_sorted_at_once(
+    axis: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Filling, rows sorted backwards, and a third operand, against numpy's sort of each row."""
+    rng = np.random.default_rng(axis)
+    x = rng.integers(-9, 9, (5, 6, 7)).astype(np.float32)
+    places = np.indices(x.shape, np.int32)[axis]
+    turns = np.take(rng.integers(0, 2, x.shape), [0], axis=axis).astype(bool)
+    monkeypatch.setattr(sort_packed, "CACHED_ELEMENTS", 16)
+    given = [x, places, x + 1]
+    count = x.shape[axis] - 1
+    key = SortKey(0)
+    found = sort_packed.sort_packed(given, axis, key, 1, count, 3, turns)
+    for at in np.ndindex(turns.shape):
+        row = (*at[:axis], slice(None), *at[axis + 1 :])
+        order = np.lexsort((places[row], np.where(places[row] < count, x[row], np.inf)))
+        order = order[::-1] if turns[at] else order
+        values = np.where(places[row] < count, x[row], 0)
+        for result, operand in zip(found, (values, places[row], x[row] + 1), strict=True):
+            assert np.array_equal(result[row], operand[order])

@@ -1,0 +1,75 @@
+"""Floored divisions written as truncated ones, against Python's `//` and `%`."""
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.codelets.core.expression import plan_of
+from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+
+
+def _constant(value: int | str, kind: str) -> Node:
+    return Node("constant", (), kind, (("value", str(value)),))
+
+
+def _compare(direction: str, *arguments: int) -> Node:
+    return Node("compare", arguments, "pred", (("direction", direction),))
+
+
+def _divided(kind: str, divisor: int, sign: int = 1) -> Expression:
+    nodes = (
+        Node("sign", (0,), kind), _constant(sign, kind), _compare("NE", 1, 2),
+        _constant(divisor, kind), Node("remainder", (0, 4), kind), _constant(0, kind),
+        _compare("NE", 5, 6), Node("and", (3, 7), "pred"), Node("divide", (0, 4), kind),
+        Node("subtract", (9, 2), kind), Node("select", (8, 10, 9), kind),
+    )  # fmt: skip
+    return Expression((kind,), nodes, (11,))
+
+
+def _rest(kind: str, divisor: int, below: str = "LT") -> Expression:
+    nodes = (
+        _constant(divisor, kind), Node("remainder", (0, 1), kind), _constant(0, kind),
+        _compare(below, 2, 3), _constant("false", "pred"), _compare("NE", 4, 5),
+        _compare("NE", 2, 3), Node("and", (6, 7), "pred"), Node("add", (2, 1), kind),
+        Node("select", (8, 9, 2), kind),
+    )  # fmt: skip
+    return Expression((kind,), nodes, (10,))
+
+
+def _run(expression: Expression, x: np.ndarray) -> np.ndarray:
+
+    with native_kernels(Settings(is_on=False)):
+        return plan_of(expression).run([x])[0]
+
+
+@pytest.mark.parametrize("kind", ["s8", "s16", "s32", "s64"])
+@pytest.mark.parametrize("divisor", [1, 2, 7, 64, 127])
+def test_floored_division_is_pythons(kind: str, divisor: int) -> None:
+    """Both ends of the type, both signs, zero, and arrays long enough for several blocks."""
+    ends = np.iinfo(np.dtype(f"i{int(kind[1:]) // 8}"))
+    few = np.array(
+        [ends.min, ends.min + 1, -65, -64, -7, -1, 0, 1, 6, 63, 64, ends.max], ends.dtype
+    )
+    for x in (few, np.resize(few, 1 << 17)):
+        divided, rest = _divided(kind, divisor), _rest(kind, divisor)
+        quotients, remainders = zip(*(divmod(int(n), divisor) for n in few), strict=True)
+        assert np.array_equal(_run(divided, x), np.resize(quotients, x.size))
+        assert np.array_equal(_run(rest, x), np.resize(remainders, x.size))
+        assert len(plan_of(divided).moves) == len(plan_of(rest).moves) == 1
+
+
+def test_what_is_no_floored_division_stays() -> None:
+    """A divisor below one, or another test of the signs: every node is computed."""
+    x = np.arange(-20, 21, dtype=np.int32)
+    cut = np.trunc(x / 7).astype(np.int32)
+    rest = x - 7 * cut
+    cases = [
+        (_divided("s32", 7, sign=2), cut - 2 * (rest != 0)),
+        (_rest("s32", 7, below="GT"), np.where(rest > 0, rest + 7, rest)),
+        (_divided("s32", 0), np.full(x.size, -1) - ((np.sign(x) != 1) & (x != 0))),
+        (_divided("s32", -7), -cut - ((np.sign(x) != 1) & (rest != 0))),
+    ]
+    for expression, expected in cases:
+        result = _run(expression, x)
+        assert np.array_equal(result, expected)
+        assert len(plan_of(expression).moves) > 5
