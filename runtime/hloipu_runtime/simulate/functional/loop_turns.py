@@ -346,7 +346,8 @@ def small_runs(
         freed = {v for n in places for v in nodes[n].frees}
         together: list[int] = []
         for n in places:
-            is_left = _is_part(nodes[n]) and freed.isdisjoint(nodes[n].writes)
+            # The plain path lays it as it comes: it stays apart, unless it ends with the others.
+            is_left = _is_view(nodes[n]) and freed.isdisjoint(nodes[n].writes)
             if is_left or len(together) == MOST_TOGETHER:
                 yield from _worth_compiling(together, nodes, first)
                 together = []
@@ -362,9 +363,11 @@ def _worth_compiling(
         yield places[0], places[-1] + 1
 
 
-def _is_part(node: Node) -> bool:
-    """Whether a node is a view of a part of an array, which compiled functions leave to nobody."""
+def _is_view(node: Node) -> bool:
+    """Whether what a node makes may be a view that compiled functions would copy."""
     what = node.what
+    if isinstance(what, Codelet):
+        return what.rearranges
     if not isinstance(what, Definition) or what.base is not None or len(what.pieces) > 1:
         return False
     (piece,) = what.pieces
