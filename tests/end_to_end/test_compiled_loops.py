@@ -172,15 +172,15 @@ CASES = [
 def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Compile what can be at once; the list has an item for each call of what was compiled."""
     calls: list[bool] = []
-    begin = loop_turns.Compiled.calls
+    run = loop_turns.Compiled.run
 
-    def counted(self: Any, *arguments: Any) -> Any:
+    def counted(self: Any, *arguments: Any) -> None:
         calls.append(True)
-        return begin(self, *arguments)
+        run(self, *arguments)
 
     monkeypatch.setattr(loop_turns, "FEWEST_SECONDS", 0.0)
     monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
-    monkeypatch.setattr(loop_turns.Compiled, "calls", counted)
+    monkeypatch.setattr(loop_turns.Compiled, "run", counted)
     return calls
 
 
@@ -225,9 +225,27 @@ ENTRY main {
 """
 
 
+APART = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[64,160] parameter(0) y = f32[64,2] parameter(1) z = f32[160,160] parameter(2)
+  s = f32[64,2] sine(y) e = f32[64,2] exponential(s) t = f32[64,2] tanh(e)
+  a = f32[64,1] slice(t), slice={[0:64], [1:2]}
+  l = f32[64,160] dot(x, z), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  h = f32[64,2] exponential(t) o = f32[] constant(0) i = f32[64,160] cosine(l)
+  u = f32[64] reduce(i, o), dimensions={1}, to_apply=add
+  w = f32[64,2] broadcast(u), dimensions={0} v = f32[64,2] multiply(w, h)
+  g = f32[160,160] multiply(z, z) c = f32[160] reduce(g, o), dimensions={0}, to_apply=add
+  k = f32[64,2] cosine(v) n = f32[64,2] add(k, t) p = f32[64,2] abs(n)
+  q = f32[64,2] sqrt(p) j = f32[64,2] logistic(q)
+  ROOT r = (f32[64,1], f32[160], f32[64,2]) tuple(a, c, j)
+}
+"""
+
+
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
-def test_small_nodes_one_after_another_are_compiled_together(at_once: list[bool]) -> None:
-    text = STRAIGHT
+@pytest.mark.parametrize(("text", "groups"), [(STRAIGHT, 1), (APART, 2)])
+def test_small_nodes_are_compiled_together(text: str, groups: int, at_once: list[bool]) -> None:
     program = hloipu.compile(text, target="gc200").program
     outputs: list[list[dict[str, Any]]] = []
     for settings in (Settings(is_on=False), Settings(keeps=False)):
@@ -239,7 +257,7 @@ def test_small_nodes_one_after_another_are_compiled_together(at_once: list[bool]
                 host, counts = Arrays(given_arrays(program.parameters, arguments)), Counts()
                 engine.run(host, counts)
                 outputs[-1].append({**host.outputs, "done": np.asarray(counts.done)})
-    assert at_once
+    assert len(at_once) == 3 * groups
     for plain, fast in zip(*outputs, strict=True):  # what a run gave away stays what it was
         for name, value in plain.items():
             assert value.tobytes() == fast[name].tobytes(), name

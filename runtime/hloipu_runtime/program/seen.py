@@ -78,6 +78,11 @@ class Seen:
                 blocks_by_stream[piece_stream] = blocks.of_piece(stack.axis, size)
         return blocks_by_stream
 
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of each parameter by its stream, see `number_of`."""
+        return {port.stream: number_of(port) for port in self.parameters}
+
     def streams(self, stream: str) -> tuple[str, ...]:
         """Return the program's streams of what users see as one."""
         split = self.split.get(stream)

@@ -280,9 +280,8 @@ def named_arrays(program: Program, given: State, names: Sequence[str] = ()) -> d
     """
     if not len(given):
         return {}
-    ports = seen_by_users(program).parameters
-    streams = [port.stream for port in ports]
-    called = {names[n]: port.stream for port in ports if 0 <= (n := number_of(port)) < len(names)}
+    streams = seen_by_users(program).numbers
+    called = {names[n]: stream for stream, n in streams.items() if 0 <= n < len(names)}
     if not isinstance(given, Mapping):
         if len(given) > len(streams):
             raise UsageError(

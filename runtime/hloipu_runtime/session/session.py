@@ -295,7 +295,8 @@ class Session:
                 if number and given:
                     self._take(self._named(given))
                 self._run_once(counts)
-        self._runs.update(counts.runs)
+        for path, runs in counts.runs.items():
+            self._runs[path] += runs
         idle = self.idle_cycles - waited + self.loading_cycles - loading
         if not self._times.is_exact:
             charged = self._charges.counts(counts.runs or {"body": 0})

@@ -49,9 +49,7 @@ class Draining:
             # Without a lock: a deque's append is atomic, and who waits has said so before.
             self.refuse(kept.number)
             self.items.append(kept)
-            if self.waiting:
-                with self.changed:
-                    self.changed.notify_all()
+            self.tell_readers()
             return
         with self.changed:
             if self._is_full():
@@ -63,6 +61,12 @@ class Draining:
                 if not worker.alive:
                     self._raise(faults.thread_died(self.name, kept.number))
             self.changed.notify_all()
+
+    def tell_readers(self) -> None:
+        """Let readers look again that wait: they have said so before they looked."""
+        if self.waiting:
+            with self.changed:
+                self.changed.notify_all()
 
     def _is_full(self) -> bool:
         return self.capacity is not None and len(self.items) >= self.capacity

@@ -3,7 +3,6 @@
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
@@ -209,7 +208,7 @@ class StreamHost:
         for queue in self.outfeeds:
             queue.refuse_run()
         if self.is_running:
-            raise self._second_run()
+            raise self.second_run()
 
     def refuse_state(self, steps: int) -> None:
         """Raise StreamError E2061 where a run is going on: it has the state in parts."""
@@ -241,31 +240,18 @@ class StreamHost:
             hint=f"it has {names}" if names else "compile with --outfeed",
         )
 
-    def _second_run(self) -> StreamError:
+    def second_run(self) -> StreamError:
+        """Return the error of a run that begins while one is going on."""
         names = chain((q.name for q in self.infeeds), (q.name for q in self.outfeeds))
         return faults.reentrant(next(names, ""), what="a second run begins while one is going on")
 
-    @contextmanager
-    def running(self, elements: Mapping[str, int] | None = None) -> Iterator[None]:
+    def running(self, elements: Mapping[str, int] | None = None) -> "_Running":
         """Frame one run of the program; raises StreamError E2025 while another is going on.
 
         `elements` is how many an infeed is to give to a replica, where it is known, for messages.
         Readers of outfeeds on other threads are told how the run ends.
         """
-        for source in self.infeeds:
-            source.refuse_run()
-            each = None if elements is None else elements.get(host_of(source.name)[1])
-            total = None if each is None else source.position + each * source.replicas
-            source.expected_total = total
-        for queue in self.outfeeds:
-            queue.refuse_run()
-        if not self._lock.acquire(blocking=False):
-            raise self._second_run()
-        try:
-            with _framed(self.infeeds, self.outfeeds):
-                yield
-        finally:
-            self._lock.release()
+        return _Running(self, self._lock, elements)
 
     def resume(self, positions: Mapping[str, int]) -> None:
         """Have all infeeds go on where a checkpoint says, or none; see InfeedQueue.resume."""
@@ -328,23 +314,47 @@ def _by_stream(served: Iterable[tuple[str, T]]) -> dict[str, T]:
     return by_stream
 
 
-@contextmanager
-def _framed(infeeds: Sequence[InfeedQueue], outfeeds: Sequence[OutfeedQueue]) -> Iterator[None]:
-    begun: list[OutfeedQueue] = []
-    try:
-        for source in infeeds:
-            source.start()
-        for queue in outfeeds:
-            queue.begin_run()
-            begun.append(queue)
-        yield
-    except BaseException as error:
+class _Running:
+    """One run; a block of a generator would take a short step as long as its queues do."""
+
+    __slots__ = ("_begun", "_elements", "_host", "_lock")
+
+    def __init__(
+        self, host: StreamHost, lock: threading.Lock, elements: Mapping[str, int] | None
+    ) -> None:
+        self._host = host
+        self._lock = lock
+        self._elements = elements
+        self._begun: list[OutfeedQueue] = []
+
+    def __enter__(self) -> None:
+        host, elements = self._host, self._elements
+        for source in host.infeeds:
+            source.refuse_run()
+            each = None if elements is None else elements.get(host_of(source.name)[1])
+            total = None if each is None else source.position + each * source.replicas
+            source.expected_total = total
+        for queue in host.outfeeds:
+            queue.refuse_run()
+        if not self._lock.acquire(blocking=False):
+            raise host.second_run()
+        try:
+            for source in host.infeeds:
+                source.start()
+            for queue in host.outfeeds:
+                queue.begin_run()
+                self._begun.append(queue)
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # Readers on other threads must learn of any end, an interrupt too.
-        for queue in begun:
-            queue.end_run(error)
-        raise
-    for queue in outfeeds:
-        queue.end_run()
+        try:
+            for queue in self._begun:
+                queue.end_run(error)
+        finally:
+            self._lock.release()
 
 
 def _read(

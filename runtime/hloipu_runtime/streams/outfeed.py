@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -133,8 +133,7 @@ class OutfeedQueue:
             self._finalizer.detach()
             self._finalizer = weakref.finalize(self, forgotten, state, self._worker)
             self._worker.start()
-        with state.changed:
-            state.running = True
+        state.running = True
 
     def put(self, leaves: Leaves, cycle: int | None = None, replica: int = 0) -> None:
         """Take over an element in storage form; waits where the queue is full.
@@ -170,11 +169,13 @@ class OutfeedQueue:
             return
         if last is not None:
             self._append(last)
-        with state.changed:
-            state.running = False
-            state.changed.notify_all()
+        state.running = False
+        state.tell_readers()
         if self._worker is not None:
-            self._waiting(lambda: state.flush(self._worker, self.timeout, self._count))
+            try:
+                state.flush(self._worker, self.timeout, self._count)
+            except (KeyboardInterrupt, StreamError) as error:
+                self._broken_off(error)
 
     @property
     def unread(self) -> int:
@@ -241,20 +242,21 @@ class OutfeedQueue:
         self._count_in_run += 1
 
     def _append(self, kept: Kept) -> None:
-        self._waiting(lambda: self._state.append(kept, self._worker, self.timeout))
-
-    def _waiting(self, wait: Callable[[], None]) -> None:
         try:
-            wait()
-        except KeyboardInterrupt as interrupt:
+            self._state.append(kept, self._worker, self.timeout)
+        except (KeyboardInterrupt, StreamError) as error:
+            self._broken_off(error)
+
+    def _broken_off(self, error: KeyboardInterrupt | StreamError) -> NoReturn:
+        """Close the queue after a wait that failed, and raise why."""
+        if isinstance(error, KeyboardInterrupt):
             fault = faults.interrupted(self.name, self._count)
-            self._state.fail(fault, interrupt)
+            self._state.fail(fault, error)
             self.close()
-            raise fault from interrupt
-        except StreamError as fault:
-            # A sink that has had its time already is broken off at once.
-            self._close(0.0 if fault.code in ("E2028", "E2036") else GRACE_SECONDS)
-            raise
+            raise fault from error
+        # A sink that has had its time already is broken off at once.
+        self._close(0.0 if error.code in ("E2028", "E2036") else GRACE_SECONDS)
+        raise error
 
 
 def together(queues: Sequence[OutfeedQueue]) -> list[Arrived]:

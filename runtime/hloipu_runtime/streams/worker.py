@@ -158,7 +158,8 @@ class Inside:
 
 def is_inside(owner: object) -> bool:
     """Whether the calling thread runs the user's code on behalf of this very state."""
-    return any(each is owner for each in _owners())
+    owners = _owners()
+    return bool(owners) and any(each is owner for each in owners)
 
 
 def _owners() -> tuple[object, ...]:

@@ -46,7 +46,7 @@ from hloipu_runtime.simulate.functional.loop_turns import (
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
-from hloipu_runtime.simulate.run.kept_state import Moment, kept_state
+from hloipu_runtime.simulate.run.kept_state import Moment, kept_state, moments_of
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 
 
@@ -64,6 +64,7 @@ class FunctionalEngine:
         """
         self.kept_moment: Moment = "end"
         """Of the last run, the moment that the state is of."""
+        self._moments = moments_of(program)
         self._names = Names()
         self._buffers = Buffers()
         self._sources: list[str] = []
@@ -94,7 +95,7 @@ class FunctionalEngine:
             with quietly():
                 self._body(values, host, counts, watch)
         finally:
-            self.kept_moment, self.state = kept_state(self.program, values)
+            self.kept_moment, self.state = kept_state(self._moments, values)
         return counts
 
     def _function(

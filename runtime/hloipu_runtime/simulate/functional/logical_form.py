@@ -25,6 +25,7 @@ from hloipu_runtime.program.steps import (
     ValueId,
     function_path,
 )
+from hloipu_runtime.simulate.functional.loop_turns import with_small_together
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
 from hloipu_runtime.simulate.functional.whole_sorts import with_whole_sorts
@@ -49,6 +50,7 @@ def _block(
     nodes = _merged(program, list(_nodes(program, body, place)), results, constants)
     nodes = with_whole_sorts(nodes, program.values, results)
     nodes = with_row_chains(nodes, program.values, results, constants)
+    nodes = with_small_together(nodes, program.values)
     own = set(given)
     for node in nodes:
         own.update(node.writes)

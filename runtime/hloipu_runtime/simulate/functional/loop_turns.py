@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hloipu_runtime.codelets.core.arranging import sizes_of
 from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.dense.dot import Dot
+from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
+from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.kernels.contractions.blas_threads import SMALL_PRODUCTS, on_one_thread
 from hloipu_runtime.kernels.core.blocks import aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.program.program import Array, Value
-from hloipu_runtime.program.steps import Definition, Repeat, RepeatWhile
+from hloipu_runtime.program.steps import Definition, Repeat, RepeatWhile, ValueId
 from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.nodes import Node
-from hloipu_runtime.simulate.functional.whole_tensors import Values
+from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of
 from hloipu_runtime.simulate.run.host import Counts
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ CALL_SECONDS = 0.02
 MOST_ELEMENTS = 1 << 16
 """Of an array that is laid row-major before a loop; assumed."""
 _FIRST_TURNS = 64
+_NOTHING = nullcontext()
 
 
 class Compiled:
@@ -52,19 +59,21 @@ class Compiled:
         self._written: Written | None = None
         self._code: CodePointer | None = None
         self._looked = 0
+        self._outside: tuple[ValueId, ...] = ()
         self._layout: list[tuple[int, ...]] = []
         self._types: list[type] = []
+        self._one_thread: on_one_thread | nullcontext[None] = _NOTHING
         self._kept: tuple[Array, ...] = ()
 
-    def is_ready(self, values: Values) -> bool:
-        """Whether there is code for outside values that lie as these."""
+    def outside(self, values: Values) -> list[Array] | None:
+        """Return the outside values, or None where there is no code for such as lie as these."""
         if self._code is None and not self._find_code(values):
-            return False
-        assert self._written is not None
-        outside = [values[v] for v in self._written.outside]
-        return (
-            list(map(type, outside)) == self._types and [x.strides for x in outside] == self._layout
-        )
+            return None
+        arrays = [values[v] for v in self._outside]
+        # Types first: what is no array may have strides.
+        if list(map(type, arrays)) != self._types or [x.strides for x in arrays] != self._layout:
+            return None
+        return arrays
 
     def _find_code(self, values: Values) -> bool:
         """Load the code from disk, or compile it, when it is time; return whether it is there."""
@@ -95,29 +104,27 @@ class Compiled:
         if self._code is None:
             self.stays_in_python = looks > 1
             return False
-        self._layout = [values[v].strides for v in self._written.outside]
+        self._outside = self._written.outside
+        self._one_thread = on_one_thread() if self._written.multiplies else _NOTHING
+        self._layout = [values[v].strides for v in self._outside]
         self._types = [np.ndarray] * len(self._layout)
         arena = aligned_empty((max(1, region.arena_bytes),), np.dtype(np.uint8))
         self._kept = region.header(), arena, region.kept_constants()
         return True
 
-    def calls(self, values: Values, left: Sequence[Array]) -> Callable[[int], tuple[int, bool]]:
-        """Return what runs the code on the arrays that it leaves: of a loop so many turns at most.
+    def run(self, outside: Sequence[Array], left: Sequence[Array]) -> None:
+        """Run the code on outside values and the arrays that it leaves."""
+        assert self._code is not None
+        arrays = (*self._kept, *outside, *left)
+        with self._one_thread:
+            self._code(id(arrays))
 
-        It answers how many turns were done, and whether the loop has ended.
-        """
-        written, code, header = self._written, self._code, self._kept[0]
-        assert written is not None
-        assert code is not None
-        arrays = (*self._kept, *[values[v] for v in written.outside], *left)
-
-        def call(most: int) -> tuple[int, bool]:
-            header[0] = most
-            with _one_thread() if written.multiplies else _NOTHING:
-                code(id(arrays))
-            return int(header[1]), bool(header[2])
-
-        return call
+    def turns(self, most: int, outside: Sequence[Array], left: Sequence[Array]) -> tuple[int, bool]:
+        """Run so many turns of a loop at most; return how many were done, and whether it ended."""
+        header = self._kept[0]
+        header[0] = most
+        self.run(outside, left)
+        return int(header[1]), bool(header[2])
 
 
 class SmallNodes:
@@ -132,7 +139,9 @@ class SmallNodes:
     ) -> None:
         """Begin with the nodes; `steps` is how often a run is told that one is done."""
         freed = {v for node in nodes for v in node.frees}
-        self._results = [v for node in nodes for v in node.writes if v not in freed]
+        self._results = [
+            v for node in nodes for v in node.writes if v not in freed and first[v] is None
+        ]
         self._frees, self._steps = tuple(freed), steps
         self._forms = [
             (table[v].shape, storage_dtype(table[v].element_type)) for v in self._results
@@ -151,11 +160,12 @@ class SmallNodes:
         compiled = self._compiled
         if compiled.stays_in_python or not settings().compiles:
             return True
-        if not compiled.is_ready(values):
+        outside = compiled.outside(values)
+        if outside is None:
             self._began = perf_counter()
             return True
-        left = [np.empty(*form) for form in self._forms]
-        compiled.calls(values, left)(1)
+        left = [np.empty(shape, dtype) for shape, dtype in self._forms]
+        compiled.run(outside, left)
         for v in self._frees:
             values[v] = None
         for v, x in zip(self._results, left, strict=True):
@@ -216,25 +226,27 @@ class LoopTurns:
         compiled = self._compiled
         began = perf_counter()
         for done, turn in enumerate(iterations):
-            if compiled.is_ready(values) and all(values[v].flags.c_contiguous for v in self._turns):
-                self._run(values, counts, done)
+            outside = compiled.outside(values)
+            if outside is not None and all(values[v].flags.c_contiguous for v in self._turns):
+                self._run(values, counts, done, outside)
                 return
+            del outside  # what is held alone may be overwritten in the turn
             yield turn
             now = perf_counter()
             compiled.seconds += now - began
             began = now
 
-    def _run(self, values: Values, counts: Counts, done: int) -> None:
+    def _run(self, values: Values, counts: Counts, done: int, outside: Sequence[Array]) -> None:
         """Do all turns that are left, some of them in each call."""
         state = [values[v].copy() for v in self._turns]
-        call = self._compiled.calls(values, state)
         for v, x in zip(self._turns, state, strict=True):
             values[v] = x  # also of a run that is broken off: what the last whole turn left
         left = None if isinstance(self._what, RepeatWhile) else self._what.count - done
         most = _FIRST_TURNS
         while left is None or left:
             began = perf_counter()
-            taken, is_ended = call(most if left is None else min(most, left))
+            turns = most if left is None else min(most, left)
+            taken, is_ended = self._compiled.turns(turns, outside, state)
             self._count(counts, taken, is_ended=is_ended)
             if is_ended:
                 break
@@ -249,15 +261,6 @@ class LoopTurns:
                 counts.ran(place, runs)
 
 
-_NOTHING = nullcontext()
-
-
-def _one_thread() -> Any:
-    from hloipu_runtime.kernels.contractions.blas_threads import on_one_thread
-
-    return on_one_thread()
-
-
 # ---- what may be compiled ------------------------------------------------------------------------
 MOST_ELEMENTS_MADE = 1 << 14
 """Of what a node makes: larger arrays are better computed a few rows at a time, in cache, and
@@ -268,24 +271,70 @@ MOST_TOGETHER = 100
 """One after another, which LLVM compiles in about a second."""
 
 
-def is_small(node: Node, table: Sequence[Value], first: Values) -> bool:
-    """Whether a node may be compiled with others."""
-    if is_known(node, first):
+def is_small(
+    node: Node, table: Sequence[Value], first: Values | None = None, *, in_loop: bool = False
+) -> bool:
+    """Whether a node may be compiled with others: in a loop, or with others after each other."""
+    if first is not None and is_known(node, first):
         return True
     what = node.what
     if isinstance(what, Codelet):
         if not (what.is_compiled or what.rearranges):
             return False
-        if what.overwrites_a_part:
+        if what.overwrites_a_part and in_loop:
             return True
     elif not isinstance(what, Definition):
         return False
-    return all(0 < prod(table[v].shape) <= MOST_ELEMENTS_MADE for v in node.writes)
+    return _are_small(node.writes, table) and not _takes_long(node, table)
+
+
+def _are_small(values: Iterable[ValueId], table: Sequence[Value]) -> bool:
+    return all(0 < prod(table[v].shape) <= MOST_ELEMENTS_MADE for v in values)
+
+
+def _takes_long(node: Node, table: Sequence[Value]) -> bool:
+    """Whether a node makes little of more than a compiled function takes."""
+    what = node.what
+    shapes = [table[v].shape for v in node.reads]
+    match what:
+        case Dot():
+            free = [n for d, n in enumerate(shapes[1]) if d not in what.rhs_contracting]
+            batch = prod(shapes[0][d] for d in what.lhs_batch)
+            return prod(shapes[0]) // max(1, batch) * prod(free) // max(1, batch) > SMALL_PRODUCTS
+        case Reduce():
+            return prod(shapes[0]) >= MOST_ELEMENTS_MADE
+        case FusedReduce() | RowRegion():
+            whole = sizes_of(what.labels, shapes[: len(what.labels)], what.rank)
+            return prod(whole) >= MOST_ELEMENTS_MADE
+    return False
 
 
 def is_small_loop(node: Node, table: Sequence[Value], first: Values) -> bool:
     """Whether a loop may be compiled."""
-    return all(is_small(inner, table, first) for block in node.blocks for inner in block.nodes)
+    nodes = (inner for block in node.blocks for inner in block.nodes)
+    return all(is_small(inner, table, first, in_loop=True) for inner in nodes)
+
+
+def with_small_together(nodes: Sequence[Node], table: Sequence[Value]) -> list[Node]:
+    """Return the nodes of a block with small ones put off until others need them.
+
+    More of them are then one after another. What is put off reads small arrays alone, so that no
+    large one is kept for it.
+    """
+    ordered: list[Node] = []
+    waiting: list[Node] = []
+    made: set[ValueId] = set()
+    for node in nodes:
+        if _are_small((*node.reads, *node.writes), table) and is_small(node, table):
+            waiting.append(node)
+            made.update(node.writes)
+            continue
+        if not isinstance(node.what, Codelet | Definition) or not made.isdisjoint(node.reads):
+            ordered += waiting
+            waiting.clear()
+            made.clear()
+        ordered.append(node)
+    return ordered + waiting
 
 
 def small_runs(
@@ -294,11 +343,35 @@ def small_runs(
     """Yield where nodes begin and end that are compiled together."""
     for small, group in groupby(enumerate(nodes), lambda x: is_small(x[1], table, first)):
         places = [n for n, _ in group] if small else []
-        for k in range(0, len(places), MOST_TOGETHER):
-            together = places[k : k + MOST_TOGETHER]
-            ops = sum(_ops(nodes[n]) for n in together if not is_known(nodes[n], first))
-            if ops >= FEWEST_OPS:
-                yield together[0], together[-1] + 1
+        freed = {v for n in places for v in nodes[n].frees}
+        together: list[int] = []
+        for n in places:
+            # The plain path lays it as it comes: it stays apart, unless it ends with the others.
+            is_left = _is_view(nodes[n]) and freed.isdisjoint(nodes[n].writes)
+            if is_left or len(together) == MOST_TOGETHER:
+                yield from _worth_compiling(together, nodes, first)
+                together = []
+            if not is_left:
+                together.append(n)
+        yield from _worth_compiling(together, nodes, first)
+
+
+def _worth_compiling(
+    places: Sequence[int], nodes: Sequence[Node], first: Values
+) -> Iterator[tuple[int, int]]:
+    if sum(_ops(nodes[n]) for n in places if not is_known(nodes[n], first)) >= FEWEST_OPS:
+        yield places[0], places[-1] + 1
+
+
+def _is_view(node: Node) -> bool:
+    """Whether what a node makes may be a view that compiled functions would copy."""
+    what = node.what
+    if isinstance(what, Codelet):
+        return what.rearranges
+    if not isinstance(what, Definition) or what.base is not None or len(what.pieces) > 1:
+        return False
+    (piece,) = what.pieces
+    return cuts_of(piece)[0] != tuple(slice(0, size) for size in piece.view)
 
 
 def _ops(node: Node) -> int:

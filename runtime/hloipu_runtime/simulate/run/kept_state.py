@@ -1,6 +1,6 @@
 """State kept between runs, also after a failed run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
@@ -13,6 +13,10 @@ Moment = Literal["end", "begin", "turn", "following", "lost"]
 """Of a run: its end, its begin, the begin or the end of an iteration of the loop around it."""
 
 
+Held = tuple[Moment, Sequence[tuple[str, s.ValueId]]]
+"""A moment, and the value of each array of the state then."""
+
+
 class KeptState(NamedTuple):
     """The arrays of the state by name, in storage form, and of which moment of the run they are."""
 
@@ -20,36 +24,38 @@ class KeptState(NamedTuple):
     arrays: dict[str, Array]
 
 
-def kept_state(program: Program, values: Sequence[Array | None]) -> KeptState:
+def kept_state(moments: Sequence[Held], values: Sequence[Array | None]) -> KeptState:
     """Return the state from the arrays of all values after a run, ended or broken off.
 
-    Of a run that was broken off it is what the last whole step left: the first set of values that
-    is complete. Arrays that were about to be overwritten are no values any more.
+    `moments` are those of the program. Of a run that was broken off it is what the last whole step
+    left: the first set of values that is complete. Arrays that were about to be overwritten are no
+    values any more.
     """
-    for moment, holds in _moments(program):
-        arrays = [values[value] for value in holds]
-        if all(array is not None for array in arrays):
-            named = zip(program.state, arrays, strict=True)
-            state = {port.name: array for port, array in named if array is not None}
-            return KeptState(moment, state)
+    for moment, holds in moments:
+        state = {name: values[value] for name, value in holds}
+        whole = {name: array for name, array in state.items() if array is not None}
+        if len(whole) == len(state):
+            return KeptState(moment, whole)
     return KeptState("lost", {})
 
 
-def _moments(program: Program) -> Iterator[tuple[Moment, list[s.ValueId]]]:
-    """Yield what the state's variables hold at the end, and before and after each iteration."""
+def moments_of(program: Program) -> list[Held]:
+    """Return what the state's variables hold at the end, and before and after each iteration."""
     ports = program.state
     if not ports:
-        return
-    yield "end", [port.final for port in ports]
-    yield "begin", [port.initial for port in ports]
+        return []
+    carried: list[tuple[Moment, dict[s.VariableId, s.ValueId]]] = []
+    fixed = {port.variable: port.initial for port in ports}
     for step in program.body.steps:
         if isinstance(step, s.Repeat):
-            carried = {item.variable: item for item in step.carried}
-            fixed = {port.variable: port.initial for port in ports}
-            iteration = {v: carried[v].turn if v in carried else x for v, x in fixed.items()}
-            yield "turn", list(iteration.values())
-            after = {v: carried[v].following if v in carried else x for v, x in fixed.items()}
-            yield "following", list(after.values())
+            mine = [item for item in step.carried if item.variable in fixed]
+            carried.append(("turn", fixed | {item.variable: item.turn for item in mine}))
+            carried.append(("following", fixed | {item.variable: item.following for item in mine}))
+    return [
+        ("end", [(port.name, port.final) for port in ports]),
+        ("begin", [(port.name, port.initial) for port in ports]),
+        *((moment, [(port.name, of[port.variable]) for port in ports]) for moment, of in carried),
+    ]
 
 
 def streams_before_work(program: Program) -> frozenset[str]:

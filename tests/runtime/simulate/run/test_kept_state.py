@@ -9,12 +9,18 @@ import pytest
 from hloipu_runtime.program.mapping import Mapping, Tiles, whole
 from hloipu_runtime.program.program import RANDOM_STATE, Array
 from hloipu_runtime.program.steps import Repeat
-from hloipu_runtime.simulate.run.kept_state import kept_state, seeded, streams_before_work
+from hloipu_runtime.simulate.run.kept_state import (
+    kept_state,
+    moments_of,
+    seeded,
+    streams_before_work,
+)
 from tests.support.program_builder import ProgramBuilder
 from tests.support.sessions import SUMS, SWAP, compiled, sums
 
 PROGRAM = sums(2).program
 (LOOP,) = [step for step in PROGRAM.body.steps if isinstance(step, Repeat)]
+MOMENTS = moments_of(PROGRAM)
 CARRIED = {item.variable: item for item in LOOP.carried}
 
 
@@ -31,19 +37,19 @@ def values(**held: int) -> list[Array | None]:
 
 @pytest.mark.parametrize("moment", ["begin", "turn", "following", "end"])
 def test_the_moment_that_is_whole(moment: str) -> None:
-    found = kept_state(PROGRAM, values(**{moment: 7}))
+    found = kept_state(MOMENTS, values(**{moment: 7}))
     assert found.moment == moment
     assert [array[0] for array in found.arrays.values()] == [7, 7]
 
 
 def test_the_end_counts_before_the_rest() -> None:
-    assert kept_state(PROGRAM, values(begin=1, end=2)).arrays["a"][0] == 2
+    assert kept_state(MOMENTS, values(begin=1, end=2)).arrays["a"][0] == 2
 
 
 def test_half_a_state_is_none() -> None:
     held = values(turn=1)
     held[CARRIED[PROGRAM.state[0].variable].turn] = None
-    assert kept_state(PROGRAM, held) == ("lost", {})
+    assert kept_state(MOMENTS, held) == ("lost", {})
 
 
 def test_streams_that_come_before_all_work() -> None:

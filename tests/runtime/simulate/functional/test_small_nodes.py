@@ -1,0 +1,36 @@
+"""Small nodes put off until others need them: which come one after another then."""
+
+import pytest
+
+from hloipu_runtime.codelets.ops.move import Transpose
+from hloipu_runtime.program.program import Value
+from hloipu_runtime.program.steps import StreamOut
+from hloipu_runtime.simulate.functional.loop_turns import with_small_together
+from hloipu_runtime.simulate.functional.nodes import Node
+
+SMALL, LARGE = 4, 1 << 10
+"""Sizes of square arrays: a value whose name is a capital letter is a large one."""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "ordered"),
+    [
+        ("ab CD bc", "CD ab bc"),
+        ("ab CD bc EF", "CD EF ab bc"),
+        ("ab bC de", "ab bC de"),  # needed at once
+        ("ab CD dE be Ef", "CD dE Ef ab be"),  # what reads a large array is not put off
+        ("ab C! bc", "ab C! bc"),  # nothing is put off beyond a stream
+    ],
+)
+def test_small_nodes_wait_for_each_other(nodes: str, ordered: str) -> None:
+    letters = "abcdefABCDEF"
+    table = [Value("f32", (n, n)) for n in [SMALL] * 6 + [LARGE] * 6]
+
+    def node(text: str) -> Node:
+        read, written = letters.index(text[0]), letters.find(text[1])
+        if written < 0:
+            return Node(StreamOut("out", 0, read), text, (read,), ())
+        return Node(Transpose((1, 0)), text, (read,), (written,))
+
+    given = [node(text) for text in nodes.split()]
+    assert " ".join(x.place for x in with_small_together(given, table)) == ordered
