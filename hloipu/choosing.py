@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,11 @@ from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.placement.handing_down import says_anything
-from hloipu_compiler.partition.search.best import best_of, choice_of
+from hloipu_compiler.partition.search.best import AFTER_ALL, best_of, choice_of
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import Given, candidates_on, swept
 from hloipu_compiler.partition.search.estimates import Step, priced_step
-from hloipu_compiler.partition.search.rounds import looked_at
+from hloipu_compiler.partition.search.rounds import looked_at, way_of
 from hloipu_compiler.partition.stages.branches import require_map
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
@@ -43,8 +44,6 @@ MOST_ROWS = 12
 """Of a table for people."""
 _TRIALS = 4
 """Programs that are made to find one that fits."""
-_HARDLY = 1.25
-"""Times the memory that there is: what needs more by estimate is not tried."""
 _SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 _NEARLY_ALL = 0.9
@@ -105,6 +104,8 @@ def chosen(
     given takes more IPUs, or others than devices that are named have.
     """
     search, divides = current_search(), _may_divide(module, options)
+    if search.left() == inf:  # looking is bounded, not what it begins with
+        _begun(module, options)
     with search.within(seconds_for(module)):
         return _chosen(module, options, tried, divides=divides)
 
@@ -169,12 +170,23 @@ class _Survey:
 
 def _surveyed(module: Module, options: Options, *, is_thorough: bool) -> _Survey:
     """Return estimates of ways to cut a step, with arrays divided as the module says."""
-    fixed = _given(options)
-    # A module that is written for several participants is not copied any further.
-    replicas, partitions = participants(module, compile_request(options))
-    if replicas * partitions > 1 and meets_others(module):
-        fixed = replace(fixed, replicas=replicas)
     search, start = current_search(), perf_counter()
+    step, ipus, candidates = _begun(module, options)
+    aside = _COMPILE * (perf_counter() - start)
+    with search.within(search.left() - aside):
+        estimates = looked_at(
+            step, ipus, candidates, _settled(module, options), search, is_thorough=is_thorough
+        )
+    return _Survey(step, ipus, estimates, aside)
+
+
+def _begun(module: Module, options: Options) -> tuple[Step, int, list[Candidate]]:
+    """Return a step that is priced and was looked at as one stage, if not before.
+
+    And the IPUs that each partition may take, and candidates on these.
+    """
+    fixed = _settled(module, options)
+    partitions = participants(module, compile_request(options))[1]
     step = STEP_MEMO.of((Same(module), repr(options)), lambda: priced(module, options))
     require_forward_ops(len(step.loads.ahead), 1)
     ipus = system_ipus(step.machine, options)
@@ -193,12 +205,19 @@ def _surveyed(module: Module, options: Options, *, is_thorough: bool) -> _Survey
             candidates, ipus_per_partition, partitions, exactly=options.ipu_ids is not None
         )
     step.estimate(candidates[0])
-    aside = _COMPILE * (perf_counter() - start)
-    with search.within(search.left() - aside):
-        estimates = looked_at(
-            step, ipus_per_partition, candidates, fixed, search, is_thorough=is_thorough
-        )
-    return _Survey(step, ipus_per_partition, estimates, aside)
+    return step, ipus_per_partition, candidates
+
+
+def _settled(module: Module, options: Options) -> Given:
+    """Return what options settle, and the module.
+
+    One that is written for several participants is not copied any further.
+    """
+    fixed = _given(options)
+    replicas, partitions = participants(module, compile_request(options))
+    if replicas * partitions > 1 and meets_others(module):
+        fixed = replace(fixed, replicas=replicas)
+    return fixed
 
 
 def _thorough(module: Module, options: Options, estimates: list[Estimate]) -> list[Estimate]:
@@ -334,16 +353,13 @@ def _with_trials(
         return tried(trial.divided(), trial.options(options))
 
     for number in range(_TRIALS):
-        if best.needed_bytes > _HARDLY * budget_bytes:
+        if best.needed_bytes > AFTER_ALL * budget_bytes:
             break
         left = [estimate for estimate in left if estimate is not best]
         try:
-            with doing(f"compiling the best of {len(estimates)} cuts"):
-                if number:
-                    program = search.tried(compiled)
-                else:  # it would have to be compiled in any case
-                    with search.unhurried():
-                        program = compiled()
+            # The first would have to be compiled in any case; only a limit ends the others.
+            with doing(f"compiling the best of {len(estimates)} cuts"), search.unhurried():
+                program = search.tried(compiled) if number else compiled()
         except HloipuError:  # what estimates do not know of; another way may do
             left = [
                 estimate
@@ -362,7 +378,8 @@ def _with_trials(
                     break
                 left = _as_slow(left, best, slower)
             else:
-                left = _as_large(left, best, program, budget_bytes)
+                is_fitted = is_long(choice.module)
+                left = _as_large(left, best, program, budget_bytes, is_fitted=is_fitted)
         if rate:
             left = [
                 estimate
@@ -400,9 +417,17 @@ def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estim
 
 
 def _as_large(
-    left: list[Estimate], tried: Estimate, program: CompiledProgram, budget_bytes: int
+    left: list[Estimate],
+    tried: Estimate,
+    program: CompiledProgram,
+    budget_bytes: int,
+    *,
+    is_fitted: bool,
 ) -> list[Estimate]:
-    """Return candidates that need less, their estimates off about as much as that of one tried."""
+    """Return candidates that need less, their estimates off about as much as that of one tried.
+
+    A trial of a long module had all that spares memory: what is cut and made again alike lacks it.
+    """
     memory = program.memory
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
@@ -410,6 +435,7 @@ def _as_large(
         replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
         for estimate in left
         if estimate.needed_bytes < tried.needed_bytes
+        and not (is_fitted and way_of(estimate.candidate) == way_of(tried.candidate))
     ]
 
 

@@ -61,8 +61,11 @@ _SPARED_TIMES = (0, 1, 2, 4)
 are not levelled then."""
 
 
-def hoister_of(current: Compilation) -> "Hoister":
-    """Return what makes copies of a lowered program before loops or in them."""
+def hoister_of(current: Compilation, spared: Mapping[int, int] = MappingProxyType({})) -> "Hoister":
+    """Return what makes copies of a lowered program before loops or in them.
+
+    `spared`: as for `merged`.
+    """
     from hloipu_compiler.lowering.hoisting.room import Hoister
 
     request = current.request
@@ -70,7 +73,7 @@ def hoister_of(current: Compilation) -> "Hoister":
         current.program,
         request.machine,
         request.computing,
-        lambda program, alone: _merged(program, request, alone),
+        lambda program, alone: _merged(program, request, alone, spared),
         lambda program, alone: _planned(program, request, alone),
     )
 

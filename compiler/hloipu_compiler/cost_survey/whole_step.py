@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hloipu_compiler.cost_survey.costing import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.cost_survey.program_bytes import (
@@ -59,6 +60,35 @@ def survey_of_program(
     `fed`: positions of the parameters that queues feed.
     """
     return _Surveying(module, phases, fed, machine, program).survey()
+
+
+def peak_bytes(program: Program, machine: Machine) -> int:
+    """Return the most bytes that all tiles of a program on one IPU hold at once, without code."""
+    return int(_bytes_by_point(program, machine, liveness_of(program)).max(initial=0))
+
+
+def _bytes_by_point(program: Program, machine: Machine, liveness: Liveness) -> NDArray[np.int64]:
+    change = np.zeros(liveness.points + 1, np.int64)
+    for number, record in enumerate(program.variables):
+        if record.role is Role.REMOTE:
+            continue
+        size = on_all_tiles(record, machine)
+        for first, last in liveness.ranges[number]:
+            change[first] += size
+            change[last + 1] -= size
+    return change.cumsum()
+
+
+def _fullest_to_mean(program: Program, machine: Machine, liveness: Liveness) -> float:
+    """Return the bytes of the fullest tile to those of an average one, when most is there."""
+    at = int(_bytes_by_point(program, machine, liveness).argmax())
+    tiles = np.zeros(machine.chip.tiles_per_ipu, np.int64)
+    for number, record in enumerate(program.variables):
+        if record.role is Role.REMOTE:
+            continue
+        if any(first <= at <= last for first, last in liveness.ranges[number]):
+            tiles[record.mapping.tiles.numbers] += kept_bytes(record, machine)
+    return max(1.0, float(tiles.max()) / max(float(tiles.mean()), 1.0))
 
 
 @dataclass
@@ -155,30 +185,10 @@ class _Surveying:
             np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
             self._update_bytes(liveness, points), own_code_bytes, share * sizes, code, code_op,
             self.machine.memory.stack_bytes,
-            *self.read, update_op, touched[:, 2], fullest_to_mean=self._fullest_to_mean(liveness),
+            *self.read, update_op, touched[:, 2],
+            fullest_to_mean=_fullest_to_mean(self.program, self.machine, liveness),
             meetings=tuple(meetings),
         )  # fmt: skip
-
-    def _fullest_to_mean(self, liveness: Liveness) -> float:
-        """Return the bytes of the fullest tile to those of an average one, when most is there."""
-        change = np.zeros(liveness.points + 1, np.int64)
-        spans = [
-            (number, first, last)
-            for number, record in enumerate(self.program.variables)
-            if record.role is not Role.REMOTE
-            for first, last in liveness.ranges[number]
-        ]
-        for number, first, last in spans:
-            size = on_all_tiles(self.program.variables[number], self.machine)
-            change[first] += size
-            change[last + 1] -= size
-        at = int(change.cumsum().argmax())
-        tiles = np.zeros(self.machine.chip.tiles_per_ipu, np.int64)
-        for number, first, last in spans:
-            if first <= at <= last:
-                record = self.program.variables[number]
-                tiles[record.mapping.tiles.numbers] += kept_bytes(record, self.machine)
-        return max(1.0, float(tiles.max()) / max(float(tiles.mean()), 1.0))
 
     # --- cycles -----------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from hloipu_compiler.partition.search.estimates import Step
 from hloipu_compiler.partition.stages.recomputing import BLOCKS
 from hloipu_runtime.watching import Search, doing
 
-_HOPELESS = 1.25
+_HOPELESS = 1.75
 """Times the memory that there is: where the leanest on most IPUs needs more, no other way to use
 the same arrays is likely to fit. Assumed."""
 _FASTEST, _LEANEST = 4, 2
@@ -68,12 +68,12 @@ def looked_at(
             estimate(leanest)
         estimate(first)
         promising = _promising(estimates)
-        room = {_way(estimate.candidate) for estimate in estimates if estimate.fits}
+        room = {way_of(estimate.candidate) for estimate in estimates if estimate.fits}
         estimate(
             candidate
             for candidate in candidates
             if _system(candidate) in promising
-            and (candidate.offload != OFF or _way(candidate) in room or given.offload == OFF)
+            and (candidate.offload != OFF or way_of(candidate) in room or given.offload == OFF)
         )
         # These are told by estimates of their own.
         estimate(search.tried(lambda: offloading_candidates(step, estimates, given)) or ())
@@ -86,7 +86,7 @@ def _system(candidate: Candidate) -> System:
     return candidate.stages, candidate.device_map
 
 
-def _way(candidate: Candidate) -> tuple[System, str]:
+def way_of(candidate: Candidate) -> tuple[System, str]:
     """Return what decides most of what a candidate needs."""
     return _system(candidate), candidate.recompute
 
@@ -95,7 +95,7 @@ def _first_round(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return of each system and kind of recomputation what uses IPUs best and needs least."""
     best: dict[tuple[System, str], Candidate] = {}
     for candidate in candidates:
-        key = _way(candidate)
+        key = way_of(candidate)
         if key not in best or _plain(candidate) < _plain(best[key]):
             best[key] = candidate
     return list(best.values())

@@ -16,7 +16,7 @@ from hloipu_compiler.cost_survey.survey import (
     fed_positions,
     survey_of_kinds,
 )
-from hloipu_compiler.cost_survey.whole_step import alone, survey_of_program
+from hloipu_compiler.cost_survey.whole_step import alone, peak_bytes, survey_of_program
 from hloipu_compiler.driver import continued, for_participants, op_prices
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.lowering.hoisting.room import Hoister
@@ -29,6 +29,7 @@ from hloipu_compiler.planners.tuning import Tuning
 from hloipu_compiler.step_merging import hoister_of
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import available_bytes
 
 MOST_WHOLE = 30_000
 """Instructions of a step whose program is made to look at it; longer ones are priced op by op."""
@@ -80,9 +81,13 @@ class PricedOps:
             wrapping=replace(wrapping, loop=1, io_tiles=0),
         )
         try:
-            return hoister_of(continued(step, Phase.LOWERED))
+            lowered = continued(step, Phase.LOWERED)
         except HloipuError:  # ops that need their surroundings, such as collectives
             return None
+        # Merged steps make other moments as full as the fullest one: not where memory lacks.
+        most_bytes = peak_bytes(lowered.program, self.machine)
+        room_bytes = self.machine.chip.tiles_per_ipu * available_bytes(self.machine)
+        return hoister_of(lowered, {0: most_bytes} if most_bytes > room_bytes else {})
 
 
 def _outlined(survey: Survey, module: Module) -> Survey:
