@@ -98,7 +98,8 @@ def sugared(
 
 
 __all__ = [
-    "CANONICAL", "FULL", "SHORT", "Form", "Layouts", "PrintOptions", "print_computation", "print_module",
+    "CANONICAL", "FULL", "SHORT", "Form", "Layouts", "PrintOptions", "print_computation",
+    "print_module",
 ]  # fmt: skip
 
 _KEYWORDS = frozenset(
