@@ -1,4 +1,4 @@
-"""Options as typed keywords; `python -m hloipu.options.keyword_types` writes this file."""
+"""Options as typed keywords; `python -m tools.make_options` writes this file."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike

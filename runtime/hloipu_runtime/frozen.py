@@ -74,7 +74,9 @@ def _fields_of(cls: Any) -> dict[str, "Field[Any]"]:
     """Return the fields of a class and its bases, and leave defaults as attributes of the class."""
     fields: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
-        fields.update(getattr(base, "__dataclass_fields__", {}))
+        known: dict[str, Any] = getattr(base, "__dataclass_fields__", {})
+        # The standard library lists class variables too.
+        fields |= {name: field for name, field in known.items() if field._field_type is _PLAIN}
     for name, annotation in get_annotations(cls).items():
         if _is_class_variable(annotation):
             continue

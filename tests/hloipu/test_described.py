@@ -10,9 +10,9 @@ import pytest
 
 import hloipu
 import hloipu.jax
-from hloipu.options import keyword_types
 from hloipu.options.keywords import CompileOptions
 from hloipu.options.table import OPTIONS
+from tools.make_options import ROOT, keywords
 
 SAMPLES = Path(__file__).parents[2] / "hlo_samples"
 TEXT = """HloModule m
@@ -118,10 +118,10 @@ def test_memory_is_told_by_the_keys_of_jax() -> None:
 
 
 def test_keywords_are_those_of_the_table() -> None:
-    written = Path(keyword_types.__file__).with_name("keywords.py").read_text("utf-8")
-    keywords = CompileOptions.__annotations__
-    assert set(keywords) == {n for n, row in OPTIONS.items() if "compile" in row.about.commands}
+    written = ROOT.joinpath("hloipu/options/keywords.py").read_text("utf-8")
+    declared = CompileOptions.__annotations__
+    assert set(declared) == {n for n, row in OPTIONS.items() if "compile" in row.about.commands}
     # The formatter breaks lines: what remains is the same.
-    assert "".join(written.split()).replace(",)", ")") == "".join(
-        keyword_types.text().split()
-    ).replace(",)", ")")
+    assert "".join(written.split()).replace(",)", ")") == "".join(keywords().split()).replace(
+        ",)", ")"
+    )

@@ -134,3 +134,17 @@ def test_init_is_compiled_once_and_by_the_first_record() -> None:
     assert Late(1) == Late(one=1)
     assert vars(Late)["__init__"] is not stub
     assert frozen.dataclass is not dataclasses.dataclass
+
+
+def test_class_variables_of_a_plain_base_are_no_fields() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Base:
+        number: int
+        passes: ClassVar[int] = 1
+
+    @dataclass(frozen=True)
+    class Derived(Base):
+        passes: ClassVar[int] = 3
+
+    assert Derived(7).passes == 3
+    assert [one.name for one in fields(Derived(7))] == ["number"]

@@ -13,13 +13,7 @@ from hloipu_compiler.planners.dot_grids import COLUMNS, ROWS
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.op_grids import Demand
-from hloipu_compiler.planners.placing import (
-    GRAIN_BYTES,
-    MINIMUM_BYTES,
-    gathered,
-    mapping_of,
-    split,
-)
+from hloipu_compiler.planners.placing import GRAIN_BYTES, MINIMUM_BYTES, gathered, mapping_of, split
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
@@ -31,12 +25,7 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.computing import codelet_work
-from hloipu_runtime.costs.exchange_price import (
-    NO_CODE_PRICE,
-    CodePrice,
-    arriving,
-    exchange_price,
-)
+from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
@@ -425,9 +414,7 @@ def _even_grid(
     count = max(1, min(effort.ops, _MOST_OPS))
     nodes = tuple(Node("add", (1 + n if n else 0, 1), number, ()) for n in range(count))
     vertex = Elementwise(
-        Expression((number, number), nodes, (1 + count,)),
-        (tuple(every), kept),
-        len(shape),
+        Expression((number, number), nodes, (1 + count,)), (tuple(every), kept), len(shape)
     )
 
     def working(mapping: Mapping) -> int:

@@ -21,12 +21,7 @@ from hloipu_compiler.layout.backward import (
     Mappings,
     dimension_order,
 )
-from hloipu_compiler.layout.demands import (
-    all_but,
-    made_by_dot,
-    placed_dot,
-    tensor_of,
-)
+from hloipu_compiler.layout.demands import all_but, made_by_dot, placed_dot, tensor_of
 from hloipu_compiler.layout.layout import (
     InitialLayout,
     Layout,
@@ -35,10 +30,7 @@ from hloipu_compiler.layout.layout import (
     heaviest,
 )
 from hloipu_compiler.plan.plan import Plan
-from hloipu_compiler.planners.layout_propagation import (
-    reshaped,
-    transposed,
-)
+from hloipu_compiler.planners.layout_propagation import reshaped, transposed
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.tuning import Tuning

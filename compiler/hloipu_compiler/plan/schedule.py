@@ -9,7 +9,6 @@ the stages because ramps and steady state share code; the schedule itself takes 
 """
 
 from collections.abc import Sequence
-from fractions import Fraction
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.timetable import Timetable
@@ -70,14 +69,3 @@ class Schedule:
         return self.timetable.span(
             cycles, [ipus[self.stage_of(position)] for position in range(self.positions)]
         )
-
-    def bubble(self, cycles: Sequence[int], ipus: Sequence[int]) -> Fraction:
-        """Return the part of all IPUs' cycles in which they wait for each other.
-
-        With equal stages this is (S - 1) / (K + S - 1) for `grouped`, whatever forward and backward
-        stages take.
-        """
-        everything = len(set(ipus)) * self.span(cycles, ipus)
-        if not everything:
-            return Fraction(0)
-        return 1 - Fraction(self.micro_batches * sum(cycles), everything)

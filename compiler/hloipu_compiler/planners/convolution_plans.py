@@ -7,13 +7,7 @@ from hloipu_compiler.planners.convolution_grids import (
     convolution_grid,
     convolution_grids,
 )
-from hloipu_compiler.planners.planned import (
-    Choice,
-    PlannedOp,
-    losers,
-    shape_texts,
-    splits_of,
-)
+from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, shape_texts, splits_of
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.machine.model import Machine

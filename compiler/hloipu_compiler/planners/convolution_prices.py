@@ -206,12 +206,7 @@ def _chained(arrays: Sequence[Amount]) -> Amounts:
 
 
 def _priced(
-    machine: Machine,
-    operands: tuple[Tensor, Tensor],
-    kind: str,
-    parts: _Parts,
-    *,
-    cut: bool,
+    machine: Machine, operands: tuple[Tensor, Tensor], kind: str, parts: _Parts, *, cut: bool
 ) -> tuple[NDArray[np.generic], ...]:
     """Return the arrays of `Candidates` for ways whose sums are all cut, or all whole."""
     bits = [ELEMENT_TYPES[x.element_type].bits for x in operands]

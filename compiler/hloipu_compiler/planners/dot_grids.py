@@ -399,11 +399,7 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     in_all = sides.slices * fragments
     ways = (
         (in_lhs * lhs, in_rhs * rhs, blocks.column_parts),
-        (
-            in_rhs * rhs,
-            in_lhs * lhs,
-            blocks.row_parts,
-        ),
+        (in_rhs * rhs, in_lhs * lhs, blocks.row_parts),
     )
     alone, swapped = (np.asarray(side_by_side_cycles(machine, *x, in_all)) for x in ways)
     begin, barrier = beginning(machine).cycles, sync(machine).cycles

@@ -122,11 +122,7 @@ def _names(codelet: Dot, lhs_rank: int, rhs_rank: int) -> tuple[str, ...]:
     batch = len(codelet.lhs_batch)
     rows = lhs_rank - batch - len(codelet.lhs_contracting)
     columns = rhs_rank - batch - len(codelet.rhs_contracting)
-    return (
-        *_numbered("batch", batch),
-        *_numbered("rows", rows),
-        *_numbered("columns", columns),
-    )
+    return (*_numbered("batch", batch), *_numbered("rows", rows), *_numbered("columns", columns))
 
 
 def _numbered(name: str, count: int) -> list[str]:

@@ -218,6 +218,5 @@ def _with_axes_of(mapping: Mapping, tiles: Tiles) -> Mapping:
         return mapping
     place = {axis: wanted.index(pair) for axis, pair in enumerate(axes)}
     return Mapping(
-        tiles,
-        tuple(s._replace(axis=place[s.axis]) if s.axis >= 0 else s for s in mapping.spans),
+        tiles, tuple(s._replace(axis=place[s.axis]) if s.axis >= 0 else s for s in mapping.spans)
     )

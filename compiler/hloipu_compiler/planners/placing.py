@@ -100,8 +100,7 @@ def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> M
     placement = default_placement(shape, prod(shape), element_bits, tiles, first)
     along = dict(placement.labels)
     return Mapping(
-        placement.tiles,
-        tuple(along.get(d, whole(size)) for d, size in enumerate(shape)),
+        placement.tiles, tuple(along.get(d, whole(size)) for d, size in enumerate(shape))
     )
 
 

@@ -30,14 +30,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileTraffic
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import (
-    Mapping,
-    Sizes,
-    Span,
-    contains,
-    extent_of,
-    whole,
-)
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, contains, extent_of, whole
 
 LEAST_CODE_CYCLES = 8
 """What a byte of exchange code is worth at least where ways to bring a value are compared.

@@ -13,14 +13,7 @@ from heapq import heapify, heappop, heappush
 from math import isqrt, prod
 from typing import NamedTuple
 
-from hloipu_compiler.planners.placing import (
-    GRAIN_BYTES,
-    Placement,
-    followed,
-    gathered,
-    grid,
-    split,
-)
+from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, gathered, grid, split
 from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.stages import (
     PlacedOperand,

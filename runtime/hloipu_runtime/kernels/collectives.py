@@ -37,11 +37,7 @@ def all_reduce(
 
 
 def reduce_scatter(
-    operands: Sequence[Array],
-    groups: Groups,
-    dimension: int,
-    combiner: Combiner,
-    element_type: str,
+    operands: Sequence[Array], groups: Groups, dimension: int, combiner: Combiner, element_type: str
 ) -> list[Array]:
     """Reduce over each group; member i keeps the i-th of equal parts along `dimension`."""
     reduced = all_reduce(operands, groups, combiner, element_type)

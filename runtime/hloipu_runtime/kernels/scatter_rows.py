@@ -13,17 +13,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import Array, blocks
-from hloipu_runtime.kernels.core.extrema import (
-    bits_decide,
-    extremum_keys,
-    from_total_order_keys,
-)
-from hloipu_runtime.kernels.core.monoids import (
-    UFUNCS,
-    Combiner,
-    finish,
-    wrap_integer,
-)
+from hloipu_runtime.kernels.core.extrema import bits_decide, extremum_keys, from_total_order_keys
+from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, finish, wrap_integer
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block
 from hloipu_runtime.kernels.core.storage import from_storage, to_storage

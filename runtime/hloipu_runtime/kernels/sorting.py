@@ -37,9 +37,7 @@ class SortKey:
 
 
 def sort(
-    operands: Sequence[Array],
-    dimension: int,
-    keys: Sequence[SortKey] | Comparator,
+    operands: Sequence[Array], dimension: int, keys: Sequence[SortKey] | Comparator
 ) -> list[Array]:
     """Sort operands together along one dimension, by keys (first key first) or a comparator."""
     if operands[0].size == 0 or operands[0].shape[dimension] < 2:

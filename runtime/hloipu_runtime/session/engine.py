@@ -14,10 +14,7 @@ from hloipu_runtime.session.device import Device, SharedLoad
 from hloipu_runtime.session.state import require_alike, steps_at
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-from hloipu_runtime.simulate.host_memory import (
-    memory_told,
-    require_host_memory,
-)
+from hloipu_runtime.simulate.host_memory import memory_told, require_host_memory
 from hloipu_runtime.simulate.participants import check_host_memory, check_participants
 from hloipu_runtime.simulate.replicated import ReplicatedEngine
 from hloipu_runtime.simulate.run.host import Counts, require_mode

@@ -20,12 +20,7 @@ from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.checkpoint import Checkpoint, differing
 from hloipu_runtime.session.clock import SessionClock
 from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
-from hloipu_runtime.session.engine import (
-    SessionEngine,
-    SessionSettings,
-    numbers_here,
-    replicas_of,
-)
+from hloipu_runtime.session.engine import SessionEngine, SessionSettings, numbers_here, replicas_of
 from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,

@@ -9,11 +9,11 @@ import click
 import pytest
 
 from hloipu.cli.options import Asked, TableOption, option_group
-from hloipu.options.document import document, names_document
 from hloipu.options.ipu_keys import KEYS
 from hloipu.options.poplar_keys import ENGINE, POPLAR_FLAGS
 from hloipu.options.table import COMMANDS, OPTIONS, Options
 from hloipu_runtime.errors import UsageError
+from tools.make_options import document, names_document
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "options.md"
 

@@ -77,13 +77,6 @@ class Sharding:
         extra = len(self.subgroups) + int(self.last_tile_dim_replicate)
         return self.tile_dimensions[: len(self.tile_dimensions) - extra]
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether a listed assignment names a device for each tile; XLA does not insist."""
-        listed = self.devices.listed
-        tiled = self.kind is ShardingKind.TILED
-        return not (tiled and listed) or len(listed) == prod(self.tile_dimensions)
-
     def __str__(self) -> str:
         if self.kind is ShardingKind.TUPLE:
             return f"{{{_joined(self.elements)}}}"

@@ -99,7 +99,7 @@ def sugared(
 
 __all__ = [
     "CANONICAL", "FULL", "SHORT", "Form", "Layouts", "PrintOptions", "print_computation",
-    "print_instruction", "print_module",
+    "print_module",
 ]  # fmt: skip
 
 _KEYWORDS = frozenset(
@@ -130,14 +130,6 @@ def print_computation(
 ) -> str:
     """Return the text of one computation, without a line end."""
     return Printer(options).computation(computation, is_entry)
-
-
-def print_instruction(computation: Computation, position: int, options: PrintOptions = FULL) -> str:
-    """Return the line of one instruction, without indentation and `ROOT`."""
-    printer = Printer(options)
-    instruction = computation.instructions[position]
-    names = {i: printer.name(computation.instructions[i].name) for i in instruction.operands}
-    return printer.instruction(instruction, names, computation)
 
 
 def statement_text(

@@ -12,11 +12,7 @@ from hloipu_compiler.lowering.core.exchanging import Exchanging
 from hloipu_compiler.lowering.core.values import Function, Scalar, Spread, TileTensor, Value
 from hloipu_compiler.plan.plan import Chosen, Plan
 from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, cheapest
-from hloipu_compiler.planners.placing import (
-    Placement,
-    default_placement,
-    moved,
-)
+from hloipu_compiler.planners.placing import Placement, default_placement, moved
 from hloipu_compiler.planners.spreading import finer, more_even
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
@@ -26,10 +22,7 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
-from hloipu_runtime.program.mapping import (
-    Mapping,
-    Sizes,
-)
+from hloipu_runtime.program.mapping import Mapping, Sizes
 from hloipu_runtime.program.program import Queue
 
 Array = np.ndarray[Any, Any]

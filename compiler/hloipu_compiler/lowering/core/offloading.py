@@ -59,10 +59,7 @@ def offloads(request: PipelineRequest, pipelining: Pipelining, machine: Machine)
     if request.offload in (ON, OFF):
         state = request.offload == ON
     return Offloads(
-        state,
-        request.offload_activations,
-        request.offload_weights,
-        request.offload_accumulators,
+        state, request.offload_activations, request.offload_weights, request.offload_accumulators
     )
 
 

@@ -73,12 +73,7 @@ class Cut:
 
 
 def cut_of(
-    form: Form,
-    of_op: Sequence[int],
-    stages: int,
-    again: Again,
-    *,
-    has_backward: bool,
+    form: Form, of_op: Sequence[int], stages: int, again: Again, *, has_backward: bool
 ) -> Cut:
     """Return what a cut of a form comes to.
 

@@ -91,11 +91,7 @@ class Forms:
     """The forms of one step, as far as they have been asked for."""
 
     def __init__(
-        self,
-        given: Given,
-        peeled: PeeledStep,
-        priced: PricedOps,
-        most: int = MOST_INSTRUCTIONS,
+        self, given: Given, peeled: PeeledStep, priced: PricedOps, most: int = MOST_INSTRUCTIONS
     ) -> None:
         """`priced`: the step with all trips written out.
 

@@ -10,12 +10,7 @@ from hloipu_compiler.compilation import Compilation, CompileRequest, Distributio
 from hloipu_compiler.cost_survey.costing import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.cost_survey.program_bytes import on_all_tiles
-from hloipu_compiler.cost_survey.survey import (
-    CopyOfWeight,
-    Survey,
-    fed_positions,
-    survey_of_kinds,
-)
+from hloipu_compiler.cost_survey.survey import CopyOfWeight, Survey, fed_positions, survey_of_kinds
 from hloipu_compiler.cost_survey.whole_step import alone, peak_bytes, survey_of_program
 from hloipu_compiler.driver import continued, for_participants, op_prices
 from hloipu_compiler.ir.graph import Module

@@ -159,9 +159,7 @@ def _calling_alike(module: Module) -> Computation:
     return replace(module.entry, instructions=tuple(instructions))
 
 
-def _standing(
-    entry: Computation,
-) -> tuple[list[int], dict[int, Stands], set[tuple[int, int]]]:
+def _standing(entry: Computation) -> tuple[list[int], dict[int, Stands], set[tuple[int, int]]]:
     """Return what stands for each op, what those of equal blocks stand for, and `Folded.alike`."""
     instructions = entry.instructions
     place = {i: i for i in range(len(instructions))}

@@ -177,11 +177,7 @@ class BlockPrices:
         return total
 
     def _other(
-        self,
-        costs: OpCosts,
-        computation: Computation,
-        op: Instruction,
-        shapes: tuple[Shape, ...],
+        self, costs: OpCosts, computation: Computation, op: Instruction, shapes: tuple[Shape, ...]
     ) -> int:
         cost = costs.of(computation, op)
         if op.opcode in ELEMENTWISE:

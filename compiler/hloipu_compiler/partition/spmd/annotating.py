@@ -22,12 +22,7 @@ from hloipu_compiler.ir.annotations import is_border
 from hloipu_compiler.ir.attributes import Attributes, Raw, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves_of
-from hloipu_compiler.partition.spmd.axes import (
-    axis_digits,
-    device_axes,
-    from_named,
-    to_tiles,
-)
+from hloipu_compiler.partition.spmd.axes import axis_digits, device_axes, from_named, to_tiles
 from hloipu_compiler.partition.spmd.parameter_rules import (
     OPEN,
     MeshSizes,

@@ -344,12 +344,7 @@ class Blocks:
     # ---- rows of other blocks ---------------------------------------------------------------
 
     def window(
-        self,
-        like: Instruction,
-        at: int,
-        along: Along,
-        reads: Reads,
-        fill: int | None = None,
+        self, like: Instruction, at: int, along: Along, reads: Reads, fill: int | None = None
     ) -> int:
         """Return the rows of the whole array that each block reads.
 

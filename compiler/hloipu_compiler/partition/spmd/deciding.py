@@ -53,8 +53,7 @@ def with_shardings(module: Module, known: Propagated) -> Module:
 
     computations = tuple(
         replace(
-            c,
-            instructions=tuple(changed((c.name, i), op) for i, op in enumerate(c.instructions)),
+            c, instructions=tuple(changed((c.name, i), op) for i, op in enumerate(c.instructions))
         )
         for c in module.computations
     )

@@ -12,12 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.ir.attributes import (
-    ConvolutionLabels,
-    PaddingDimension,
-    SliceRange,
-    Window,
-)
+from hloipu_compiler.ir.attributes import ConvolutionLabels, PaddingDimension, SliceRange, Window
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.partition.spmd.blocks import Along, Blocks, Reads

@@ -181,11 +181,7 @@ class Writer:
             self.draft.made[position] = written._replace(attributes=attributes)
 
     def _moved(
-        self,
-        x: Instruction,
-        blocks: Sequence[Block],
-        wholes: Sequence[ArrayShape],
-        splits: Splits,
+        self, x: Instruction, blocks: Sequence[Block], wholes: Sequence[ArrayShape], splits: Splits
     ) -> list[int]:
         """Return blocks with other splits."""
         each = zip(blocks, wholes, splits, strict=True)

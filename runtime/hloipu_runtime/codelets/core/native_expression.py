@@ -154,9 +154,7 @@ class NativeExpression:
         if code is None and compiler and (key, compiles) not in self._is_missing:
             kernel = stage.kernel(shared, planed, boxed=boxed)
             code = compiler.code(
-                lambda name: text_of(kernel, name),
-                settings().code_folder,
-                compiles=compiles,
+                lambda name: text_of(kernel, name), settings().code_folder, compiles=compiles
             )
             if code is None:
                 self._is_missing.add((key, compiles))

@@ -166,12 +166,7 @@ def _plan(
     order[dims.out_batch], order[dims.out_feature] = 0, 1
     for i, d in enumerate(dims.out_spatial):
         order[d] = i + 2
-    out_shape = (
-        groups,
-        x_shape[x_order[1]],
-        w_shape[w_order[1]],
-        *(axis.out for axis in axes),
-    )
+    out_shape = (groups, x_shape[x_order[1]], w_shape[w_order[1]], *(axis.out for axis in axes))
     empty = 0 in out_shape or 0 in lhs_shape or 0 in rhs_shape
     pieces = () if empty else _pieces(axes, window.base_dilations)
     return _Plan(x_shape, x_order, w_shape, w_order, out_shape, tuple(order), pieces)

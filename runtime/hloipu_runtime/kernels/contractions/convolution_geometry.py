@@ -40,12 +40,7 @@ class Phase(NamedTuple):
 
 
 def output_size(
-    size: int,
-    kernel: int,
-    stride: int,
-    padding: tuple[int, int],
-    base_dilation: int,
-    dilation: int,
+    size: int, kernel: int, stride: int, padding: tuple[int, int], base_dilation: int, dilation: int
 ) -> int:
     """Return the number of window positions along one dimension (StableHLO, `convolution`)."""
     dilated = (size - 1) * base_dilation + 1 if size else 0

@@ -131,11 +131,7 @@ def _singular_values(
     k = min(m, n)
     columns, rows = (k, k) if mode == "S" else (m, n)
     results = Results(
-        batch,
-        ((k,), a.real.dtype),
-        ((m, columns), a.dtype),
-        ((rows, n), a.dtype),
-        ((), INT32),
+        batch, ((k,), a.real.dtype), ((m, columns), a.dtype), ((rows, n), a.dtype), ((), INT32)
     )
     if a.size:
         routine = _routine(name, a)

@@ -172,11 +172,7 @@ def text_of(kernel: RowKernel, name: str) -> str:
     for k in range(len(kernel.places)):
         pointers.append(writing.argument("ptr", 2 + 2 * k))
         strides.append(writing.argument("i64", 3 + 2 * k))
-    body.lines += [
-        "  br label %outer",
-        "outer:",
-        "  %row = phi i64 [0, %entry], [%next, %ended]",
-    ]
+    body.lines += ["  br label %outer", "outer:", "  %row = phi i64 [0, %entry], [%next, %ended]"]
     rows = []
     for pointer, stride in zip(pointers, strides, strict=True):
         offset = body.new(f"mul i64 %row, {stride}")
@@ -191,10 +187,7 @@ def text_of(kernel: RowKernel, name: str) -> str:
     for k, place in enumerate(kernel.places):
         if place.is_shared and place.value in kernel.outputs:
             writing.store(place.value, writing.names[place.value], rows[k], None)
-    body.lines += [
-        "  br label %ended",
-        *NEXT_ROW,
-    ]
+    body.lines += ["  br label %ended", *NEXT_ROW]
     reducers = [line for key in sorted(writing.reducers) for line in writing.reducers[key]]
     lines = [
         *sorted(body.intrinsics.values()),

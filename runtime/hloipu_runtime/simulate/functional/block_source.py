@@ -13,16 +13,8 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Value
-from hloipu_runtime.program.steps import (
-    Call,
-    Definition,
-    Repeat,
-    RepeatWhile,
-    StreamIn,
-    StreamOut,
-    ValueId,
-)
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.node_source import node_lines
@@ -70,7 +62,7 @@ class BlockSource:
         """Yield the lines of each node."""
         straights = [self._straight(node) for node in self.nodes]
         private = private_values(self.nodes, straights)
-        held: dict[ValueId, Any] = {}
+        held: dict[s.ValueId, Any] = {}
         for node, straight in zip(self.nodes, straights, strict=True):
             if is_known(node, self.first):
                 yield node, []
@@ -101,8 +93,8 @@ class BlockSource:
         return f"{self.names.of('n', self.general(node))}(v, host, counts)"
 
     def _not_row_major(
-        self, node: Node, straight: Straight, held: dict[ValueId, Any]
-    ) -> list[ValueId]:
+        self, node: Node, straight: Straight, held: dict[s.ValueId, Any]
+    ) -> list[s.ValueId]:
         """Return operands that should lie row-major and may not."""
         if not straight.needs_row_major:
             return []
@@ -116,12 +108,12 @@ class BlockSource:
         what, names = node.what, self.names
         freed = freeing(node.frees)
         match what:
-            case StreamIn():
+            case s.StreamIn():
                 return [f"v[{what.value}] = host.take({names.of('c', what.stream)})"]
-            case StreamOut():
+            case s.StreamOut():
                 stream = names.of("c", what.stream)
                 return [f"x = v[{what.value}]", *freed, f"host.give({stream}, x)", "x = None"]
-            case Definition(base=None, pieces=(piece,)):
+            case s.Definition(base=None, pieces=(piece,)):
                 source = f"v[{piece.value}]"
                 if self.table[piece.value].shape != piece.view:
                     source += f".reshape({names.of('c', piece.view)})"
@@ -133,16 +125,16 @@ class BlockSource:
                 return [self._whole(node)]
 
 
-def freeing(values: Sequence[ValueId]) -> list[str]:
+def freeing(values: Sequence[s.ValueId]) -> list[str]:
     """Return the line that drops values."""
     return [" = ".join(f"v[{x}]" for x in values) + " = None"] if values else []
 
 
-def private_values(nodes: Sequence[Node], straights: Sequence[Straight | None]) -> set[ValueId]:
+def private_values(nodes: Sequence[Node], straights: Sequence[Straight | None]) -> set[s.ValueId]:
     """Return the values that live and die in a block, in memory that no other value shares."""
-    made: set[ValueId] = set()
-    shared: set[ValueId] = set()
-    dying: set[ValueId] = set()
+    made: set[s.ValueId] = set()
+    shared: set[s.ValueId] = set()
+    dying: set[s.ValueId] = set()
     for node, straight in zip(nodes, straights, strict=True):
         dying.update(node.frees)
         if straight is None:
@@ -159,7 +151,7 @@ def private_values(nodes: Sequence[Node], straights: Sequence[Straight | None]) 
 
 
 def loop_lines(
-    what: Repeat | RepeatWhile, node: Node, blocks: Sequence[str], turns: str
+    what: s.Repeat | s.RepeatWhile, node: Node, blocks: Sequence[str], turns: str
 ) -> list[str]:
     """Return the lines of a loop that goes through `turns`.
 
@@ -171,7 +163,7 @@ def loop_lines(
     following, final = [x.following for x in carried], [x.final for x in carried]
     lines = _moved(initial, first, turn)
     lines.append(f"for _ in {turns}:")
-    if isinstance(what, RepeatWhile):
+    if isinstance(what, s.RepeatWhile):
         lines.append(f"    {blocks[0]}(v, host, counts)")
         lines.append(f"    if not v[{what.predicate_value}]: break")
     lines.append(f"    {blocks[-1]}(v, host, counts)")
@@ -179,7 +171,7 @@ def loop_lines(
     return lines + _moved(turn, (*last, *turn), final)
 
 
-def call_lines(what: Call, node: Node, function: str) -> list[str]:
+def call_lines(what: s.Call, node: Node, function: str) -> list[str]:
     """Return the lines of a call: arguments become the function's values, its own the results."""
     first, last = _loop_frees(node)
     arguments, results = what.arguments, what.results
@@ -190,7 +182,7 @@ def call_lines(what: Call, node: Node, function: str) -> list[str]:
 
 
 def _moved(
-    origins: Sequence[ValueId], dropped: Sequence[ValueId], targets: Sequence[ValueId]
+    origins: Sequence[s.ValueId], dropped: Sequence[s.ValueId], targets: Sequence[s.ValueId]
 ) -> list[str]:
     """Return what hands arrays on, all at once, and drops values before they arrive."""
     lines = []
@@ -204,8 +196,8 @@ def _moved(
     return lines
 
 
-def _loop_frees(node: Node) -> tuple[tuple[ValueId, ...], tuple[ValueId, ...]]:
+def _loop_frees(node: Node) -> tuple[tuple[s.ValueId, ...], tuple[s.ValueId, ...]]:
     """Return what dies as a loop begins, and what only once it has ended: turns read it."""
-    outside = frozenset[ValueId]().union(*(block.outside for block in node.blocks))
+    outside = frozenset[s.ValueId]().union(*(block.outside for block in node.blocks))
     first = tuple(v for v in node.frees if v not in outside)
     return first, tuple(v for v in node.frees if v in outside)

@@ -13,20 +13,9 @@ from typing import Any
 from hloipu_runtime.arguments import Watch
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.program.steps import (
-    Call,
-    Definition,
-    If,
-    Repeat,
-    RepeatWhile,
-    StreamIn,
-    StreamOut,
-    Switch,
-    ValueId,
-    function_path,
-)
 from hloipu_runtime.simulate.exact.exact import in_range
 from hloipu_runtime.simulate.functional.block_source import (
     BlockSource,
@@ -150,17 +139,17 @@ class FunctionalEngine:
         match what:
             case Codelet():
                 return computing(what, node, self.program.values)
-            case Definition():
+            case s.Definition():
                 return assembling(what, node, self.program.values[what.value])
             case Collective():
                 return self._meeting(what, node)
-            case Repeat() | RepeatWhile():
+            case s.Repeat() | s.RepeatWhile():
                 return self._loop(what, node)
-            case If() | Switch():
+            case s.If() | s.Switch():
                 return self._branches(what, node)
-            case Call():
+            case s.Call():
                 return self._call(what, node)
-            case StreamIn() | StreamOut():
+            case s.StreamIn() | s.StreamOut():
                 raise TypeError(f"{type(what).__name__} is written as a line of its own")
 
     def _meeting(self, what: Collective, node: Node) -> Run:
@@ -174,14 +163,14 @@ class FunctionalEngine:
 
         return step
 
-    def _loop(self, what: Repeat | RepeatWhile, node: Node) -> Run:
-        parts = ("repeat",) if isinstance(what, Repeat) else ("condition", "while")
+    def _loop(self, what: s.Repeat | s.RepeatWhile, node: Node) -> Run:
+        parts = ("repeat",) if isinstance(what, s.Repeat) else ("condition", "while")
         is_whole = is_small_loop(node, self.program.values, self._first)
         blocks = [
             self._names.of("n", self._function(block, f"{node.place}/{part}", is_whole=is_whole))
             for block, part in zip(node.blocks, parts, strict=True)
         ]
-        count = what.count if isinstance(what, Repeat) else None
+        count = what.count if isinstance(what, s.Repeat) else None
         name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
         turns = LoopTurns(node, self.program.values, self._first)
         given = f"v, counts, counts.iterations({name}, {path}, {count})"
@@ -189,25 +178,25 @@ class FunctionalEngine:
         made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, iterations))
         return made
 
-    def _call(self, what: Call, node: Node) -> Run:
+    def _call(self, what: s.Call, node: Node) -> Run:
         """Return a call of a function, whose own block is made once for all of its calls."""
         (block,) = node.blocks
         if what.function not in self._functions:
-            self._functions[what.function] = self._function(block, function_path(what.function))
+            self._functions[what.function] = self._function(block, s.function_path(what.function))
         function = self._names.of("n", self._functions[what.function])
         made: Run = self._made("v, host, counts", call_lines(what, node, function))
         return made
 
-    def _branches(self, what: If | Switch, node: Node) -> Run:
+    def _branches(self, what: s.If | s.Switch, node: Node) -> Run:
         branches = [
             self._function(block, f"{node.place}?{number}")
             for number, block in enumerate(node.blocks)
         ]
-        selector = what.predicate_value if isinstance(what, If) else what.index_value
+        selector = what.predicate_value if isinstance(what, s.If) else what.index_value
 
         def step(values: Values, host: Host, counts: Counts) -> None:
             chosen = values[selector]
-            if isinstance(what, If):
+            if isinstance(what, s.If):
                 number = 0 if bool(chosen) else 1
             else:
                 number = in_range(int(chosen), len(branches))
@@ -223,10 +212,10 @@ class FunctionalEngine:
 
 def _telling(
     values: Values, counts: Counts, watch: Watch | None
-) -> Callable[[tuple[ValueId, ...]], None]:
+) -> Callable[[tuple[s.ValueId, ...]], None]:
     """Return the function that is called after each outermost step, with the values it wrote."""
 
-    def after(writes: tuple[ValueId, ...]) -> None:
+    def after(writes: tuple[s.ValueId, ...]) -> None:
         counts.advance()
         if watch is not None:
             for value in writes:

@@ -5,26 +5,10 @@ from dataclasses import replace
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.ops.move import Transpose
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.proof.exchanges import is_plain_copy
-from hloipu_runtime.program.steps import (
-    Call,
-    ComputeSet,
-    Exchange,
-    If,
-    Parallel,
-    Pipeline,
-    Repeat,
-    RepeatWhile,
-    Sequence,
-    Step,
-    StreamIn,
-    StreamOut,
-    Switch,
-    ValueId,
-    function_path,
-)
 from hloipu_runtime.simulate.functional.loop_turns import with_small_together
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
@@ -40,10 +24,10 @@ def collapse(program: Program) -> Collapsed:
 
 def _block(
     program: Program,
-    body: Sequence,
+    body: s.Sequence,
     place: str,
-    given: frozenset[ValueId],
-    results: frozenset[ValueId],
+    given: frozenset[s.ValueId],
+    results: frozenset[s.ValueId],
 ) -> Collapsed:
     """Collapse one sequence: `given` are its own values from the start, `results` outlive it."""
     constants = dict(program.constants.values())
@@ -54,11 +38,11 @@ def _block(
     own = set(given)
     for node in nodes:
         own.update(node.writes)
-    last: dict[ValueId, int] = {}
+    last: dict[s.ValueId, int] = {}
     for number, node in enumerate(nodes):
         for value in (*node.writes, *node.reads):
             last[value] = number
-    dying: dict[int, list[ValueId]] = {}
+    dying: dict[int, list[s.ValueId]] = {}
     for value, number in last.items():
         if value in own and value not in results:
             dying.setdefault(number, []).append(value)
@@ -70,89 +54,89 @@ def _block(
     return Collapsed(finished, outside | (results - own))
 
 
-def _nodes(program: Program, step: Step, place: str) -> Iterator[Node]:
+def _nodes(program: Program, step: s.Step, place: str) -> Iterator[Node]:
     match step:
-        case Sequence():
+        case s.Sequence():
             for number, inner in enumerate(step.steps):
                 yield from _nodes(program, inner, f"{place}/{number}")
-        case ComputeSet():
+        case s.ComputeSet():
             for group in step.groups:
                 yield Node(group.codelet, place, group.reads, group.writes)
-        case Exchange():
+        case s.Exchange():
             for definition in step.definitions:
                 if not is_plain_copy(definition, program.values[definition.value].shape):
                     reads = _unique(piece.value for piece in definition.pieces)
                     reads += () if definition.base is None else (definition.base,)
                     yield Node(definition, place, _unique(reads), (definition.value,))
-        case StreamIn():
+        case s.StreamIn():
             yield Node(step, place, (), (step.value,))
-        case StreamOut():
+        case s.StreamOut():
             yield Node(step, place, (step.value,), ())
         case Collective():
             reads = _unique(moved.value for moved in step.inputs)
             yield Node(step, place, reads, tuple(moved.value for moved in step.outputs))
-        case Parallel():
+        case s.Parallel():
             for number, branch in enumerate(step.branches):
                 yield from _nodes(program, branch, f"{place}|{number}")
-        case Call():
+        case s.Call():
             yield _call(program, step, place)
-        case Repeat():
+        case s.Repeat():
             following = frozenset(item.following for item in step.carried)
             turns = frozenset(item.turn for item in step.carried)
             body = _block(program, step.body, f"{place}/repeat", turns, following)
             yield _loop(step, place, (body,), turns)
-        case Pipeline():
+        case s.Pipeline():
             yield from _nodes(program, step.as_repeat(), place)
-        case RepeatWhile():
+        case s.RepeatWhile():
             turns = frozenset(item.turn for item in step.carried)
             kept = frozenset({step.predicate_value})
             condition = _block(program, step.condition, f"{place}/condition", frozenset(), kept)
             following = frozenset(item.following for item in step.carried)
             body = _block(program, step.body, f"{place}/while", turns, following)
             yield _loop(step, place, (condition, body), turns)
-        case If() | Switch():
+        case s.If() | s.Switch():
             yield _choice(program, step, place)
         case _:
             pass
 
 
-def _unique(values: Iterable[ValueId]) -> tuple[ValueId, ...]:
+def _unique(values: Iterable[s.ValueId]) -> tuple[s.ValueId, ...]:
     return tuple(dict.fromkeys(values))
 
 
 def _loop(
-    step: Repeat | RepeatWhile,
+    step: s.Repeat | s.RepeatWhile,
     place: str,
     blocks: tuple[Collapsed, ...],
-    turns: frozenset[ValueId],
+    turns: frozenset[s.ValueId],
 ) -> Node:
     initial = tuple(item.initial for item in step.carried)
     outside = sorted(frozenset().union(*(block.outside for block in blocks)) - turns)
-    if isinstance(step, RepeatWhile):
+    if isinstance(step, s.RepeatWhile):
         outside = [v for v in outside if v != step.predicate_value]
     final = tuple(item.final for item in step.carried)
     following = _unique(i.following for i in step.carried if i.following not in outside)
     return Node(step, place, _unique((*initial, *outside)), final, (), blocks, (following,))
 
 
-def _call(program: Program, step: Call, place: str) -> Node:
+def _call(program: Program, step: s.Call, place: str) -> Node:
     arguments = frozenset(item.inner for item in step.arguments)
     results = frozenset(item.inner for item in step.results)
     body = program.functions[step.function]
-    block = _block(program, body, function_path(step.function), arguments, results)
+    block = _block(program, body, s.function_path(step.function), arguments, results)
     outside = sorted(block.outside - arguments)
     reads = _unique((*(item.outer for item in step.arguments), *outside))
     left = _unique(i.inner for i in step.results if i.inner not in outside)
     return Node(step, place, reads, tuple(i.outer for i in step.results), (), (block,), (left,))
 
 
-def _choice(program: Program, step: If | Switch, place: str) -> Node:
-    selector = step.predicate_value if isinstance(step, If) else step.index_value
+def _choice(program: Program, step: s.If | s.Switch, place: str) -> Node:
+    selector = step.predicate_value if isinstance(step, s.If) else step.index_value
     blocks = []
     for number, branch in enumerate(step.branches):
         kept = frozenset(item.branch_values[number] for item in step.merged)
         blocks.append(_block(program, branch, f"{place}?{number}", frozenset(), kept))
-    reads = [selector, *sorted(frozenset[ValueId]().union(*(block.outside for block in blocks)))]
+    reads = [selector, *sorted(frozenset[s.ValueId]().union(*(block.outside for block in blocks)))]
     left = tuple(
         tuple(
             item.branch_values[number]
@@ -168,8 +152,8 @@ def _choice(program: Program, step: If | Switch, place: str) -> Node:
 def _merged(
     program: Program,
     nodes: list[Node],
-    results: frozenset[ValueId],
-    constants: dict[ValueId, Array],
+    results: frozenset[s.ValueId],
+    constants: dict[s.ValueId, Array],
 ) -> list[Node]:
     """Put partial results and their combination together where a codelet knows the whole form.
 
@@ -177,7 +161,7 @@ def _merged(
 
     Exact sums partials tile by tile, this sums in one go: the same up to reassociation.
     """
-    readers: dict[ValueId, int] = {}
+    readers: dict[s.ValueId, int] = {}
     for node in nodes:
         for value in node.reads:
             readers[value] = readers.get(value, 0) + 1
@@ -198,10 +182,10 @@ def _joined(
     program: Program,
     nodes: list[Node],
     number: int,
-    node_by_value: dict[ValueId, int],
-    readers: dict[ValueId, int],
-    results: frozenset[ValueId],
-    constants: dict[ValueId, Array],
+    node_by_value: dict[s.ValueId, int],
+    readers: dict[s.ValueId, int],
+    results: frozenset[s.ValueId],
+    constants: dict[s.ValueId, Array],
 ) -> tuple[Node, int] | None:
     """Return a node joined with the one that makes its partials, and the number of that one."""
     node = nodes[number]

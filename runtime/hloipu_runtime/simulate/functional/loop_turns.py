@@ -131,11 +131,7 @@ class SmallNodes:
     """Nodes one after another, which leave some results."""
 
     def __init__(
-        self,
-        nodes: Sequence[Node],
-        table: Sequence[Value],
-        first: Values,
-        steps: int,
+        self, nodes: Sequence[Node], table: Sequence[Value], first: Values, steps: int
     ) -> None:
         """Begin with the nodes; `steps` is how often a run is told that one is done."""
         freed = {v for node in nodes for v in node.frees}

@@ -19,13 +19,7 @@ from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.native.regions import (
-    Held,
-    Memory,
-    Place,
-    Region,
-    Register,
-)
+from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Region, Register
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import Definition, Repeat, RepeatWhile, ValueId
 from hloipu_runtime.simulate.functional.known_values import is_known

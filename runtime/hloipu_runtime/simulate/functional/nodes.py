@@ -2,30 +2,20 @@
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
-from hloipu_runtime.program.steps import (
-    Call,
-    Definition,
-    If,
-    Repeat,
-    RepeatWhile,
-    StreamIn,
-    StreamOut,
-    Switch,
-    ValueId,
-)
 
 What = (
     Codelet
-    | Definition
-    | StreamIn
-    | StreamOut
+    | s.Definition
+    | s.StreamIn
+    | s.StreamOut
     | Collective
-    | Repeat
-    | RepeatWhile
-    | If
-    | Switch
-    | Call
+    | s.Repeat
+    | s.RepeatWhile
+    | s.If
+    | s.Switch
+    | s.Call
 )
 
 
@@ -35,12 +25,12 @@ class Node:
 
     what: What
     place: str
-    reads: tuple[ValueId, ...]
-    writes: tuple[ValueId, ...]
-    frees: tuple[ValueId, ...] = ()
+    reads: tuple[s.ValueId, ...]
+    writes: tuple[s.ValueId, ...]
+    frees: tuple[s.ValueId, ...] = ()
     """Values of this block that are read here for the last time."""
     blocks: tuple["Collapsed", ...] = ()
-    block_values: tuple[tuple[ValueId, ...], ...] = ()
+    block_values: tuple[tuple[s.ValueId, ...], ...] = ()
     """Of branches: what each leaves behind. Of loops: what an iteration leaves for the next one."""
 
 
@@ -49,5 +39,5 @@ class Collapsed:
     """The nodes of one sequence."""
 
     nodes: tuple[Node, ...]
-    outside: frozenset[ValueId]
+    outside: frozenset[s.ValueId]
     """Values of enclosing blocks that are read here or deeper."""

@@ -13,12 +13,7 @@ from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.native_lowering import Constant, lowered
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.kernels.native.numpy_loops import NumpyLoop
-from hloipu_runtime.kernels.native.regions import (
-    Held,
-    Place,
-    Register,
-    address_of,
-)
+from hloipu_runtime.kernels.native.regions import Held, Place, Register, address_of
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.region_values import Refused, RegionValues, Sizes

@@ -12,12 +12,7 @@ from hloipu_runtime.kernels.contractions.dot import is_matrix_product
 from hloipu_runtime.kernels.contractions.matmul import is_one_call
 from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.native.numpy_loops import NumpyLoop
-from hloipu_runtime.kernels.native.regions import (
-    Held,
-    Place,
-    Register,
-    merged,
-)
+from hloipu_runtime.kernels.native.regions import Held, Place, Register, merged
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_expressions import rounding

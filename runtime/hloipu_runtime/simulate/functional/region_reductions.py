@@ -13,12 +13,7 @@ from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce, as_region
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.rounding import is_narrow
-from hloipu_runtime.kernels.native.regions import (
-    Held,
-    Memory,
-    Place,
-    Register,
-)
+from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Register
 from hloipu_runtime.kernels.reduction import folds_in_order, is_by_columns
 from hloipu_runtime.kernels.reduction_regions import SEQUENTIAL_STEPS
 from hloipu_runtime.program.steps import ValueId

@@ -196,10 +196,7 @@ def with_row_chains(
 
 
 def _begun(
-    node: Node,
-    nodes: Sequence[Node],
-    readers: dict[ValueId, list[int]],
-    table: Sequence[Value],
+    node: Node, nodes: Sequence[Node], readers: dict[ValueId, list[int]], table: Sequence[Value]
 ) -> _Chain | None:
     """Return an empty chain on the rows that a node reduces, or what reads it, if they are many."""
     what = node.what

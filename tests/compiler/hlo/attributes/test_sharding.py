@@ -101,11 +101,6 @@ def test_metadata_and_tuples() -> None:
     )
 
 
-def test_fewer_devices_than_tiles_is_incomplete() -> None:
-    assert not read_sharding("{devices=[2,2]0,1,2}").is_complete
-    assert read_sharding("{devices=[2,2]0,1,2,3}").is_complete
-
-
 def test_an_iota_of_many_devices_stays_small() -> None:
     sharding = read_sharding("{devices=[1048576,1024]<=[1073741824]}")
     assert sharding.device_count == 2**30

@@ -8,14 +8,22 @@ from hloipu_compiler.hlo.printing.printer import (
     SHORT,
     Form,
     Layouts,
+    Printer,
     PrintOptions,
     print_computation,
-    print_instruction,
     print_module,
 )
 from hloipu_compiler.ir.graph import Computation, Module
 from tests.support.cases import each
 from tests.support.texts_valid import valid_texts
+
+
+def print_instruction(computation: Computation, position: int, options: PrintOptions = FULL) -> str:
+    printer = Printer(options)
+    instruction = computation.instructions[position]
+    names = {i: printer.name(computation.instructions[i].name) for i in instruction.operands}
+    return printer.instruction(instruction, names, computation)
+
 
 SMALL = """
 HloModule small, is_scheduled=true, input_output_alias={ {}: (0, {}, must-alias) }, replica_count=1

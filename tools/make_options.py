@@ -1,18 +1,42 @@
-"""Write docs/options.md from the option table: `python -m hloipu.options.document FILE`.
+"""Write what follows from the option table: `python -m tools.make_options`, then `ruff format`.
 
-docs/poplar-names.md is written beside it, from the tables of Graphcore's names.
+That is docs/options.md, docs/poplar-names.md from the tables of Graphcore's names, and
+hloipu/options/keywords.py: editors and type checkers complete and check what that file declares,
+which a table that is read at run time cannot tell them.
 """
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from textwrap import fill
 
+from hloipu.options.composite_kinds import (
+    DeviceMap,
+    DimensionAxes,
+    Files,
+    FilesByName,
+    Integers,
+    MeshAxes,
+    Names,
+    Number,
+    Pairs,
+)
 from hloipu.options.flags import UNREAD
 from hloipu.options.ipu_keys import KEYS, Key
+from hloipu.options.kinds import (
+    Choice,
+    CountOrWord,
+    Flag,
+    Integer,
+    Kind,
+    Location,
+    Proportion,
+    Seconds,
+    Size,
+)
 from hloipu.options.poplar_keys import ARGUMENTS, DICTIONARIES, POPLAR_FLAGS
 from hloipu.options.table import COMMANDS, OPTIONS, Option
 
+ROOT = Path(__file__).resolve().parents[1]
 _HEAD = """\
 # Options
 
@@ -154,11 +178,93 @@ def _row(row: Option) -> str:
     return f"| `{row.name}` | `{metavar}` | {default} | {commands} | {about.help}{marks} |\n"
 
 
+OF_LOOPS = ("loop", "feed", "outfeed", "role")
+"""Options that functions for JAX take in a form of their own."""
+
+_KEYWORDS_HEAD = '''\
+"""Options as typed keywords; `python -m tools.make_options` writes this file."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypedDict
+
+'''
+
+
+def keywords() -> str:
+    """Return the text of hloipu/options/keywords.py."""
+    rows = [row for row in OPTIONS.values() if "compile" in row.about.commands]
+    plain = "".join(map(_field, (row for row in rows if row.name not in OF_LOOPS)))
+    loops = "".join(map(_field, (row for row in rows if row.name in OF_LOOPS)))
+    return (
+        f"{_KEYWORDS_HEAD}\n"
+        "class PlainOptions(TypedDict, total=False):\n"
+        '    """Options of `hloipu.compile` but for those of loops on the device."""\n\n'
+        f"{plain}\n\n"
+        "class CompileOptions(PlainOptions, total=False):\n"
+        f'    """Options of `hloipu.compile`; docs/options.md has them all."""\n\n{loops}'
+    )
+
+
+def _field(row: Option) -> str:
+    kind = annotation(row.about.kind)
+    field_type = f"{kind} | None" if row.default is None else kind
+    line = f"    {row.name}: {field_type}\n"
+    if len(line) > 100:
+        line = f"    {row.name}: (\n        {field_type}\n    )\n"
+    help_lines = fill(f'"""{row.about.help}"""', 96).replace("\n", "\n    ")
+    return f"{line}    {help_lines}\n"
+
+
+def annotation(kind: Kind) -> str:
+    """Return the type of the Python values that a kind of option takes."""
+    match kind:
+        case Choice(words):
+            return f"Literal[{', '.join(_quoted(word) for word in words)}]"
+        case CountOrWord():
+            return f"int | Literal[{_quoted(kind.word)}]"
+        case Integer():
+            return "int"
+        case Proportion() | Seconds():
+            return "float"
+        case Flag():
+            return "bool"
+        case Size() | Number():
+            return "int | str"
+        case DeviceMap():
+            return "str | Sequence[int | Sequence[int]]"
+        case MeshAxes():
+            return "str | Mapping[str, int]"
+        case DimensionAxes():
+            return "Any"  # jax.sharding.PartitionSpec, or tuples that look like it
+        case Integers():
+            return "int | Sequence[int]"
+        case FilesByName():
+            return "Mapping[str, Any]"
+        case Pairs():
+            # A dictionary of words has the type of texts unless its user declares it.
+            value = "str" if isinstance(kind.value, Choice) else annotation(kind.value)
+            return f"Mapping[str, {value}] | Sequence[str | tuple[str, {value}]]"
+        case Files():
+            return "Sequence[str | PathLike[str]]"
+        case Names():
+            return "Sequence[str]"
+        case Location():
+            return "str | PathLike[str]"
+        case _:
+            return "str"
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"'
+
+
 def main() -> None:
-    """Write the page of options to the file that is named, that of Poplar's names beside it."""
-    page = Path(sys.argv[1])
-    page.write_text(document(), encoding="utf-8")
-    page.with_name("poplar-names.md").write_text(names_document(), encoding="utf-8")
+    """Write the pages and the keywords."""
+    docs = ROOT / "docs"
+    docs.joinpath("options.md").write_text(document(), encoding="utf-8")
+    docs.joinpath("poplar-names.md").write_text(names_document(), encoding="utf-8")
+    ROOT.joinpath("hloipu/options/keywords.py").write_text(keywords(), encoding="utf-8")
 
 
 if __name__ == "__main__":
