@@ -1,9 +1,10 @@
 """Functions of MLIR files, such as Shardy's tests, as HLO texts.
 
 A child process converts a file's functions, since jaxlib dies of some: `python -m
-tools.spmd_texts.mlir FILE FIRST` prints a line of JSON for each from number FIRST on, its name and
-its text, which is empty where there is no HLO for it. Calls on a single device or of unknown ops
-have none. `xla.sdy.sharding` of ops that are no constraints says nothing to XLA, nor to hloipu.
+tools.spmd_texts.mlir FILE FIRST` prints how many there are, and from number FIRST on a line of JSON
+for each, its name and its text, which is empty where there is no HLO for it. Calls on a single
+device or of unknown ops have none. `xla.sdy.sharding` of ops that are no constraints says nothing
+to XLA, nor to hloipu.
 """
 
 import json
@@ -19,14 +20,13 @@ _CALLEE = re.compile(r"(?:call|callee = )\s*@(\w+)")
 
 def functions_in(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the HLO text of each function of a file that nothing in it calls."""
-    first, is_left = 0, True
-    while is_left:
+    first = count = 0
+    while first <= count:
         command = [sys.executable, "-m", "tools.spmd_texts.mlir", str(path), str(first)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        head, *lines = (json.loads(line) for line in done.stdout.splitlines() or ["-1"])
         yield from ((name, text) for name, text in lines if text)
-        is_left = done.returncode < 0
-        first += len(lines) + 1
+        first, count = first + len(lines) + 1, head
 
 
 def _sources(text: str) -> Iterator[tuple[str, str]]:
@@ -72,5 +72,6 @@ def _hlo_text(source: str) -> str:
 
 if __name__ == "__main__":
     sources = list(_sources(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    print(len(sources), flush=True)
     for name_, source_ in sources[int(sys.argv[2]) :]:
         print(json.dumps([name_, _hlo_text(source_)]), flush=True)
