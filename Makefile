@@ -209,7 +209,7 @@ spmd-conformance: install ## 345 sharded JAX programs, Shardy on and off: values
 
 TEXTS ?= texts
 .PHONY: spmd-texts
-spmd-texts: install ## texts of the folder TEXTS, such as XLA's tests of partitioning, on all devices: values, shardings that they expect
+spmd-texts: install ## texts of the folder TEXTS, such as XLA's and Shardy's tests, on all devices: values, shardings that they expect
 	$(BIN)/python -m tools.spmd_texts $(TEXTS)
 
 .PHONY: trainers

@@ -3,11 +3,13 @@
     python -m tools.spmd_texts FOLDER [--only TEXT] [--table FILE] [--show] [--bytes]
                                [--workers N] [--scheduler ADDRESS]
 
-A folder has HLO texts (*.hlo, *.txt) and C++ tests (*.cc: openxla/xla `spmd_partitioner_test.cc`,
-`sharding_propagation_test.cc`), whose raw strings are taken. Each device has to have its blocks of
-what one device computes of whole arrays; large sizes are made smaller alike everywhere. Shardings
-that a test of propagation expects (`EXPECT_THAT(…, op::Sharding(…))`) are compared with ours, and
-with `--bytes` what a device sends with XLA's own program of one device (up to 64 devices).
+A folder has HLO texts (*.hlo, *.txt), MLIR files with shardings of Shardy (*.mlir: openxla/shardy
+`shardy/dialect/sdy/transforms/`), whose functions are converted, and C++ tests (*.cc: openxla/xla
+`spmd_partitioner_test.cc`, `sharding_propagation_test.cc`), whose raw strings are taken. Each
+device has to have its blocks of what one device computes of whole arrays; large sizes are made
+smaller alike everywhere. Shardings that a test of propagation expects (`EXPECT_THAT(…,
+op::Sharding(…))`) are compared with ours, and with `--bytes` what a device sends with XLA's own
+program of one device (up to 64 devices).
 Prints a table, what is wrong or refused and, with `--show`, each sharding that differs; ends with 1
 where a value is wrong or something failed.
 """

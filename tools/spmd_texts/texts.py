@@ -13,6 +13,7 @@ from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.vendor.expanding import expanded
 from hloipu_compiler.verify.verifier import verify
 from hloipu_runtime.errors import HloipuError
+from tools.spmd_texts.mlir import functions_in
 
 MOST_ELEMENTS = 800_000
 """Of one array: larger texts are made smaller, so that all devices are run in seconds."""
@@ -38,8 +39,13 @@ class Text(NamedTuple):
 
 
 def texts_in(folder: Path) -> Iterator[Text]:
-    """Yield the modules of all files below a folder: *.hlo, *.txt, and raw strings of *.cc."""
-    for path in sorted(p for p in folder.rglob("*") if p.suffix in (".hlo", ".txt", ".cc")):
+    """Yield the modules of all files below a folder: *.hlo, *.txt, raw strings of *.cc, *.mlir."""
+    for path in sorted(
+        p for p in folder.rglob("*") if p.suffix in (".hlo", ".txt", ".cc", ".mlir")
+    ):
+        if path.suffix == ".mlir":
+            yield from (Text(f"{path.stem}/{name}", text) for name, text in functions_in(path))
+            continue
         text = path.read_text(encoding="utf-8")
         if path.suffix != ".cc":
             yield Text(path.stem, text)

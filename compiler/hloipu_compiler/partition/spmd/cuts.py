@@ -374,7 +374,9 @@ def _works(
         return x.opcode in _COMBINING and not cut.updates and _begins_often(module, computation, x)
     if kind is PERMUTATION:
         if x.opcode == "reduce-window":
-            return cut.monoid is not None or _begins_often(module, computation, x)
+            window = x.attributes.window().dimensions[places[0][1]]
+            is_inside = max(window.pad_low, window.pad_high) <= 0 and window.base_dilation == 1
+            return is_inside or cut.monoid is not None or _begins_often(module, computation, x)
         return x.opcode in WINDOWED and (
             x.opcode != "select-and-scatter" or _is_pooling(module, cut)
         )

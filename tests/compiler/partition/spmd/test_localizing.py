@@ -182,6 +182,11 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
         "  ROOT u = f32[12,8] dynamic-update-slice(p, q, i, j)",
         {},
     ),
+    "windows inside that begin with any number": (
+        f"{X}{{devices=[2,1]<=[2]}}\n  c = f32[] parameter(1)\n  ROOT w = f32[4,8] "
+        "reduce-window(p, c), window={size=3x1 stride=3x1}, to_apply=subtract",
+        {},
+    ),
     "a loop": (
         f"{X}{ROWS}\n  z = s32[] constant(0)\n  t = (s32[], f32[12,8]) tuple(z, p)\n"
         "  w = (s32[], f32[12,8]) while(t), condition=less, body=step\n"
