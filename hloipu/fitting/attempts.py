@@ -95,8 +95,8 @@ class Attempts:
                 return program
             fastest = program.memory_plan.forms.fastest()
             costs = step_charges(program.program, program.machine, fastest)
-            spent = estimate(program.program, program.machine, program.assume_trips, costs).spent
-            least_cycles = spent.total.cycles
+            asked = program.program, program.machine, program.assume_trips, costs
+            least_cycles = estimate(*asked).lower_bound_cycles
             known_cycles = _cycles(self._smaller) if self._smaller is not None else inf
             if least_cycles >= known_cycles:
                 return program

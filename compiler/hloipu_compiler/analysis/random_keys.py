@@ -49,10 +49,7 @@ class Masks(NamedTuple):
     """It is the exclusive or of two words, as in a key schedule; `mixed` has these too."""
 
     def __or__(self, other: "Masks") -> "Masks":
-        words, added, mixed, pairs = self
-        return Masks(
-            words | other.words, added | other.added, mixed | other.mixed, pairs | other.pairs
-        )
+        return Masks(self[0] | other[0], self[1] | other[1], self[2] | other[2], self[3] | other[3])
 
     @property
     def bare(self) -> int:

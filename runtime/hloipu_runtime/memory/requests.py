@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_runtime.memory.liveness import Ranges
-from hloipu_runtime.memory.tile_classes import TileClasses
+from hloipu_runtime.memory.tile_classes import Classes, TileClasses
 from hloipu_runtime.program.mapping import Tiles
 
 Numbers = NDArray[np.int64]
@@ -88,26 +88,23 @@ def most_live(requests: Requests, points: int, classes: TileClasses, used_bytes:
     for size, grid in zip(sizes[is_always].tolist(), grids[is_always].tolist(), strict=True):
         always[members[grid]] += size
     passing = (~is_always).nonzero()[0]
-    starts, begins = np.unique(first[passing], return_index=True)
-    ending = passing[np.argsort(last[passing], kind="stable")]
-    ended = np.searchsorted(last[ending], starts).tolist()
-    change = list(zip(sizes.tolist(), [members[grid] for grid in grids.tolist()], strict=True))
+    starts = np.unique(first[passing])
+    changes: list[list[tuple[int, Classes]]] = [[] for _ in range(len(starts) + 1)]
+    """Of each point in `starts`, and of the end: bytes that begin to be live, and that cease."""
+    begins = np.searchsorted(starts, first[passing])
+    ends = np.searchsorted(starts, last[passing], side="right")
+    columns = (sizes[passing], grids[passing], begins, ends)
+    for size, grid, begin, end in zip(*(x.tolist() for x in columns), strict=True):
+        changes[begin].append((size, members[grid]))
+        changes[end].append((-size, members[grid]))
     full = used_bytes + always
     most = full.copy()
     when = np.zeros(classes.count, np.int64)
     fullest = np.zeros(len(starts), np.int64)
-    gone = 0
-    begun = [*begins.tolist(), len(passing)]
-    starting, leaving = passing.tolist(), ending.tolist()
     for low in range(0, len(starts), _POINTS_AT_ONCE):
         fulls = np.empty((min(_POINTS_AT_ONCE, len(starts) - low), classes.count), np.int64)
         for number, full_then in enumerate(fulls, low):
-            for row in leaving[gone : ended[number]]:
-                size, class_members = change[row]
-                full[class_members] -= size
-            gone = ended[number]
-            for row in starting[begun[number] : begun[number + 1]]:
-                size, class_members = change[row]
+            for size, class_members in changes[number]:
                 full[class_members] += size
             full_then[:] = full
         fullest[low : low + len(fulls)] = fulls.max(axis=1)

@@ -132,9 +132,9 @@ def test_smaller_code_is_taken_at_once_if_it_is_fast_enough(
     cycles: int, smaller_cycles: int, fits: bool, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the fastest exchanges each takes 100 cycles."""
-    spent = SimpleNamespace(total=SimpleNamespace(cycles=100))
+    fastest = SimpleNamespace(lower_bound_cycles=100)
     monkeypatch.setattr(attempts, "step_charges", lambda *_: None)
-    monkeypatch.setattr(attempts, "estimate", lambda *_: SimpleNamespace(spent=spent))
+    monkeypatch.setattr(attempts, "estimate", lambda *_: fastest)
     draft, smaller = with_code(cycles, smaller_cycles, fits=fits)
     tried = attempts.Attempts(cast(Module, None), unclocked, lambda *_: draft)
     assert tried.looked_at(draft) is (smaller if is_taken else draft)

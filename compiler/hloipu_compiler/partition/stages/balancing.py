@@ -185,22 +185,28 @@ class _Tables:
 
     def kept(self, stage: int) -> Floats:
         """Return the bytes that a stage keeps, by its first and last place."""
+        return self.state + self.waiting(stage)
+
+    def waiting(self, stage: int) -> Floats:
+        """Return the bytes of micro-batches that wait, by a stage's first and last place."""
         depth = self.schedule.stash_depth(stage) + 1
         if not self.schedule.trains:
-            return self.state + self.inputs
+            return self.inputs
         if self.recompute == BLOCKS:
             crossing = self.budget.stashes * np.maximum.outer(self.crossing, self.crossing)
-            return self.state + in_blocks(self.stash, crossing, depth)
-        if self._works_again(stage):
-            return self.state + depth * self.inputs + self.stash
-        return self.state + depth * self.stash
+            return in_blocks(self.stash, crossing, depth)
+        if self.works_again(stage):
+            return depth * self.inputs + self.stash
+        return depth * self.stash
 
-    def _works_again(self, stage: int) -> bool:
-        return works_again(self.recompute, stage, self.stages)
+    def works_again(self, stage: int) -> bool:
+        """Whether a stage works forward twice; the last need not, but for its first blocks."""
+        is_last = stage == self.stages - 1
+        return self.recompute == BLOCKS or (self.recompute == FULL and not is_last)
 
     def costs(self, stage: int, slack: float) -> Floats:
         """Return the cost of a stage by its first and last place; infinite where it has no room."""
-        costs: Floats = self.work + self.forward if self._works_again(stage) else self.work
+        costs: Floats = self.work + self.forward if self.works_again(stage) else self.work
         if not np.isfinite(slack):
             return costs
         fits = self.kept(stage) <= slack * self.budget.memory_bytes
@@ -258,11 +264,6 @@ class _Tables:
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
         return _followed(after)
-
-
-def works_again(recompute: str, stage: int, stages: int) -> bool:
-    """Whether a stage works forward twice; the last one need not, but for its first blocks."""
-    return recompute == BLOCKS or (recompute == FULL and stage < stages - 1)
 
 
 def in_blocks(stash: Floats, crossing: Floats, depth: int) -> Floats:
@@ -426,26 +427,14 @@ def burdens(
     recompute: str = NONE,
 ) -> list[Burden]:
     """Return what each stage of some cuts costs and needs."""
+    tables = _Tables(loads, schedule, budget, np.array([0, *cuts, len(loads.ahead)]), recompute)
+    backward_cycles = np.diff(loads.backward_until[tables.ends]).tolist()
     burdens_by_stage = []
-    for stage, (a, b) in enumerate(pairwise((0, *cuts, len(loads.ahead)))):
-        forward = float(loads.forward_until[b] - loads.forward_until[a])
-        backward = float(loads.backward_until[b] - loads.backward_until[a])
-        state = budget.weights * float(loads.state_until[b] - loads.state_until[a])
-        gradients = float(loads.gradients_until[b] - loads.gradients_until[a])
-        bytes_in = float(loads.crossing[a])
-        depth = schedule.stash_depth(stage) + 1
-        waiting = float(loads.stash_until[b] - loads.stash_until[a])
-        stash = depth * waiting
-        if works_again(recompute, stage, schedule.stages):
-            backward += forward
-            stash = depth * bytes_in + waiting
-        if recompute == BLOCKS:
-            crossing = max(bytes_in, float(loads.crossing[b]))
-            stash = float(in_blocks(np.array(waiting), np.array(crossing), depth))
-        stash *= budget.stashes
-        if not schedule.trains:
-            stash = bytes_in
-        optimizer = float(loads.optimizer_until[b] - loads.optimizer_until[a])
-        state += budget.accumulators * gradients + budget.optimizer * optimizer
-        burdens_by_stage.append(Burden(forward, backward, bytes_in, state, stash))
+    for stage, backward in enumerate(backward_cycles):
+        places = stage, stage + 1
+        forward = float(tables.forward[places])
+        again = forward if tables.works_again(stage) else 0.0
+        state, waiting = float(tables.state[places]), float(tables.waiting(stage)[places])
+        bytes_in = float(tables.crossing[stage])
+        burdens_by_stage.append(Burden(forward, backward + again, bytes_in, state, waiting))
     return burdens_by_stage
