@@ -182,7 +182,8 @@ def _compare(types: Sequence[str], element_type: str, parameters: Parameters) ->
 
 def choose(x: list[Array], out: Array | None) -> Array:
     """Choose between two values for each element; `out` may be left as it is."""
-    return select(*x, out)
+    predicate, yes, no = x
+    return select(predicate, yes, no, out)
 
 
 @dataclass(frozen=True, slots=True)

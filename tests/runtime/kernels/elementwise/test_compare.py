@@ -60,7 +60,8 @@ def test_select() -> None:
         assert found.shape == t.shape
     for place in (0, 1):
         operands = [np.resize(t, 1 << 17), np.resize(f, 1 << 17)]
-        found = select(np.resize(p, 1 << 17), *operands, out=operands[place])
+        yes, no = operands
+        found = select(np.resize(p, 1 << 17), yes, no, operands[place])
         assert found is operands[place]
         np.testing.assert_array_equal(found, np.resize([1, 5, 3], 1 << 17))
 
