@@ -9,7 +9,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.expression_steps import FEW_CHOICES, Choice, OrZero, Plain, Step
+from hloipu_runtime.codelets.core.expression_steps import OrZero, Plain, Step, choose
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
     Move,
@@ -29,6 +29,7 @@ from hloipu_runtime.kernels.core.blocks import (
     rounding_work,
 )
 from hloipu_runtime.kernels.core.quiet import are_off, warnings_off
+from hloipu_runtime.kernels.elementwise.compare import FEW_CHOICES
 
 _WALKED_ELEMENTS = 1 << 14
 """From here on values between nodes stand in buffers."""
@@ -42,11 +43,8 @@ Shape = tuple[int, ...]
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
     """Return a step as a function of arrays; numbers become arrays."""
     count = len(arguments)
-    if (
-        isinstance(step, Choice | OrZero)
-        and shape == arguments[0] != ()
-        and prod(shape) < FEW_CHOICES
-    ):
+    chooses = step is choose or isinstance(step, OrZero)
+    if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
         return np.where
     if isinstance(step, Plain) and shape:
         return step.ufunc

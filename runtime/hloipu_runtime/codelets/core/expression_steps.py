@@ -29,7 +29,6 @@ from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise.binary import binary
 from hloipu_runtime.kernels.elementwise.compare import (
     DIRECTIONS,
-    choose_by_masks,
     clamp,
     compare,
     is_own_order,
@@ -181,36 +180,10 @@ def _compare(types: Sequence[str], element_type: str, parameters: Parameters) ->
     return lambda x, out: compare(x[0], x[1], direction, order, argument, out)
 
 
-FEW_CHOICES = 1 << 12
-"""From here on choosing by masks beats numpy's branches, which miss."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A step that chooses between two values for each element."""
-
-    bits: np.dtype[Any] | None
-    """The integer of the values' width; None: there is none so wide."""
-
-    def __call__(self, x: list[Array], out: Array | None) -> Array:
-        """Choose; `out` may be left as it is."""
-        predicate, yes, no = x
-        shape = predicate.shape
-        few = predicate.size < FEW_CHOICES or yes.size == no.size == 1
-        if self.bits is None or few:
-            return select(predicate, yes, no)
-        if out is None:
-            shape = np.broadcast_shapes(shape, yes.shape, no.shape)
-            out = np.empty(shape, yes.dtype)
-            if out.size > BLOCK_ELEMENTS:
-                return select(predicate, np.broadcast_to(yes, shape), no)
-        choose_by_masks(predicate, yes, no, out, self.bits)
-        return out
-
-
-def _select(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
-    width = storage_dtype(element_type).itemsize
-    return Choice(np.dtype(f"i{width}") if width <= 8 else None)
+def choose(x: list[Array], out: Array | None) -> Array:
+    """Choose between two values for each element; `out` may be left as it is."""
+    predicate, yes, no = x
+    return select(predicate, yes, no, out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +312,7 @@ STEPS: dict[str, Builder] = {
     "floored-divide": lambda types, element_type, parameters: Plain(np.floor_divide),
     "floored-remainder": _floored_remainder,
     "reduce-precision": _reduce_precision,
-    "select": _select,
+    "select": lambda types, element_type, parameters: choose,
     "stochastic-convert": _stochastic_convert,
 }
 """How each opcode that an expression may hold is bound to its kernel."""

@@ -11,7 +11,7 @@ from hloipu_runtime.kernels.sorting import SortKey, ascending_keys, packed_with,
 _HIGH = np.uint64(0xFFFFFFFF00000000)
 
 
-CACHED_ELEMENTS = 1 << 14
+CACHED_ELEMENTS = 1 << 15
 """Sorted at once: with what is made of each, some 30 bytes, they stay in a second-level cache."""
 
 

@@ -27,8 +27,8 @@ def is_own_order(compare_type: str | None, element_type: str) -> bool:
     return True
 
 
-_MASKED_ELEMENTS = 1 << 12
-"""From here on choosing by bit masks beats `np.where`."""
+FEW_CHOICES = 1 << 12
+"""From here on choosing by masks beats numpy's branches, which miss."""
 
 
 def compare(
@@ -53,46 +53,38 @@ def compare(
 
 
 def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None = None) -> Array:
-    """Return `on_true` where `predicate` holds, else `on_false`; any of them may be a scalar."""
-    if out is None:
-        if predicate.ndim == 0 and on_true.ndim and on_true.shape == on_false.shape:
-            return on_true if predicate else on_false
-        maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
-        if maskable and on_true.size >= _MASKED_ELEMENTS and not repeats(predicate):
-            return _select_by_masks(predicate, on_true, on_false)
+    """Return `on_true` where `predicate` holds, else `on_false`; any of them may be a scalar.
+
+    `out`, which may be an operand, may take the result.
+    """
+    if predicate.ndim == 0 and on_true.ndim and on_true.shape == on_false.shape:
+        return on_true if predicate else on_false
+    maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
+    few = predicate.size < FEW_CHOICES or on_true.size == on_false.size == 1
+    if few or not maskable or repeats(predicate):
         return np.where(predicate, on_true, on_false)
-    keep = np.array(on_true) if np.may_share_memory(out, on_true) else on_true
-    condition = np.array(predicate) if np.may_share_memory(out, predicate) else predicate
-    np.copyto(out, on_false)
-    np.copyto(out, keep, where=condition)
-    return out
-
-
-def _select_by_masks(predicate: Array, on_true: Array, on_false: Array) -> Array:
-    shape = np.broadcast_shapes(predicate.shape, on_true.shape, on_false.shape)
-    out = np.empty(shape, on_true.dtype)
+    if out is None:
+        shape = np.broadcast_shapes(predicate.shape, on_true.shape, on_false.shape)
+        out = np.empty(shape, on_true.dtype)
     bits = np.dtype(f"i{out.dtype.itemsize}")
     for target, holds, yes, no in blocks(out, predicate, on_true, on_false):
-        choose_by_masks(holds, yes, no, target, bits)
+        _choose_by_masks(holds, _as(yes, bits), _as(no, bits), _as(target, bits))
     return out
 
 
-def choose_by_masks(
-    predicate: Array, yes: Array, no: Array, out: Array, bits: np.dtype[np.generic]
-) -> None:
-    """Choose without branches, whose misses make numpy's `where` four times slower.
+def _choose_by_masks(predicate: Array, yes: Array, no: Array, out: Array) -> None:
+    """Choose integers without branches, whose misses make numpy's `where` four times slower.
 
-    `bits` is the integer of the values' width. With m = 1 where the predicate holds, else 0, the
-    choice between bits t and f is f ^ ((t ^ f) * m). The one that is read last must not be written
-    first: where that is f, the two change places.
+    With m = 1 where the predicate holds, else 0, the choice between bits t and f is
+    f ^ ((t ^ f) * m). The one that is read last must not be written first: where that is f, the
+    two change places.
     """
     if np.may_share_memory(out, no):
         yes, no, predicate = no, yes, np.logical_not(predicate)
-    ones = predicate.view(np.int8).astype(bits)
-    target, first, second = _as(out, bits), _as(yes, bits), _as(no, bits)
-    np.bitwise_xor(first, second, out=target)
-    np.multiply(target, ones, out=target)
-    np.bitwise_xor(target, second, out=target)
+    ones = predicate.view(np.int8).astype(out.dtype)
+    np.bitwise_xor(yes, no, out=out)
+    np.multiply(out, ones, out=out)
+    np.bitwise_xor(out, no, out=out)
 
 
 def _as(x: Array, bits: np.dtype[np.generic]) -> Array:

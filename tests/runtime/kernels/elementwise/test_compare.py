@@ -59,9 +59,11 @@ def test_select() -> None:
         np.testing.assert_array_equal(found, t if choice else [7, 7, 7])
         assert found.shape == t.shape
     for place in (0, 1):
-        operands = [t.copy(), f.copy()]
-        select(p, operands[0], operands[1], out=operands[place])
-        np.testing.assert_array_equal(operands[place], [1, 5, 3])
+        operands = [np.resize(t, 1 << 17), np.resize(f, 1 << 17)]
+        yes, no = operands
+        found = select(np.resize(p, 1 << 17), yes, no, operands[place])
+        assert found is operands[place]
+        np.testing.assert_array_equal(found, np.resize([1, 5, 3], 1 << 17))
 
 
 def test_clamp() -> None:
