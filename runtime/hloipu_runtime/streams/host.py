@@ -113,16 +113,14 @@ class _Writer:
     cuts: tuple[Stack | None, ...] = ()
 
     def give(self, leaf: int, value: Array, clock: Clock | None) -> None:
-        if len(self.given) == 1:
-            self._put((value,), clock)
-            return
-        self.given[leaf].append(value)
-        if len(self.given[leaf]) > MAX_UNREAD_LEAVES:
-            raise faults.unread_leaf(self.queue.name, self.queue.count, leaf=leaf)
-        if all(self.given):
-            self._put(tuple(part.popleft() for part in self.given), clock)
-
-    def _put(self, leaves: Leaves, clock: Clock | None) -> None:
+        leaves: Leaves = (value,)
+        if len(self.given) > 1:
+            self.given[leaf].append(value)
+            if len(self.given[leaf]) > MAX_UNREAD_LEAVES:
+                raise faults.unread_leaf(self.queue.name, self.queue.count, leaf=leaf)
+            if not all(self.given):
+                return
+            leaves = tuple(part.popleft() for part in self.given)
         if self.cuts:
             leaves = joined(leaves, self.cuts)
         self.queue.put(leaves, None if clock is None else clock(), self.replica)

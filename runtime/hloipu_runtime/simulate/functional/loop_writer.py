@@ -169,9 +169,6 @@ class _Writer(RegionReductions, RegionProducts):
         for v in (*node.reads, *node.writes):
             if 0 in self.table[v].shape:
                 raise Refused
-        large = [v for v in node.writes if prod(self.table[v].shape) > MOST_ELEMENTS_MADE]
-        if large and not isinstance(what, DynamicUpdateSlice):
-            raise Refused
         match what:
             case Definition():
                 made = [self._definition(what, node)]

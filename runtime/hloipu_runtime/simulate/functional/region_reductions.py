@@ -17,7 +17,6 @@ from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Register
 from hloipu_runtime.kernels.reduction import folds_in_order, is_by_columns
 from hloipu_runtime.kernels.reduction_regions import SEQUENTIAL_STEPS
 from hloipu_runtime.program.steps import ValueId
-from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_expressions import RegionExpressions, rounding
 from hloipu_runtime.simulate.functional.region_values import Refused, Sizes
@@ -66,7 +65,7 @@ class RegionReductions(RegionExpressions):
         if not is_float and storage_type(element) != element:
             raise Refused
         folds = folds_in_order(shape, tuple(dimensions), rounds=is_float and monoid == "add")
-        if folds is None or prod(shape) >= MOST_ELEMENTS_MADE:
+        if folds is None:
             raise Refused
         kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
         current = x
@@ -186,8 +185,6 @@ class RegionReductions(RegionExpressions):
         """Write a region's steps; reductions begin with `inits`, or with what they say."""
         whole = sizes_of(what.labels, shapes, what.rank)
         single = tuple(1 if d in what.dimensions else n for d, n in enumerate(whole))
-        if prod(whole) >= MOST_ELEMENTS_MADE:
-            raise Refused
         values = [
             self._arranged(self._value(v), labels, what.rank)
             for v, labels in zip(reads, what.labels, strict=True)
