@@ -41,6 +41,8 @@ _WORD_BYTES = 8
 _STEPS_A_DOUBLING = 4
 """Steps by which a room that no plan fits in grows to twice its size. Assumed."""
 
+_NO_BOUND = 1 << 62
+
 _CLOSER = 8
 """Ways whose exchange is looked at in detail: those with the smallest estimates that fit."""
 
@@ -154,8 +156,16 @@ def _excess(size_bytes: int, budget_bytes: int) -> int:
 
 
 def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand, first: int) -> ConvolutionGrid:
-    found = convolution_grids(*asked, bounds, lying, first)
-    return min(found, key=lambda x: (_excess(x.bytes_per_tile, bounds.budget_bytes), x.price))
+    best = ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)
+    best_rank = _NO_BOUND, _NO_BOUND
+    for spread, placement in _looked_at(asked, bounds, lying, first):
+        # Once one fits, dearer ones are out, however little memory they need.
+        most = _NO_BOUND if best_rank[0] else best_rank[1]
+        grid_so_far = _detailed(asked, spread, placement, lying, bounds, most)
+        rank = _excess(grid_so_far.bytes_per_tile, bounds.budget_bytes), grid_so_far.price
+        if grid_so_far.price < most and rank < best_rank:
+            best, best_rank = grid_so_far, rank
+    return best
 
 
 def sliced_tensors(
@@ -230,20 +240,28 @@ def convolution_grids(
     first: int = 0,
 ) -> list[ConvolutionGrid]:
     """Return the grids that are looked at in detail."""
-    if 0 in (*result.shape, *operands[0].shape, *operands[1].shape):
-        return [ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)]
     asked = _Asked(machine, codelet, operands, result, partial_type)
+    looked_at = _looked_at(asked, bounds, lying, first)
+    return [_detailed(asked, *x, lying, bounds, _NO_BOUND) for x in looked_at]
+
+
+def _looked_at(
+    asked: _Asked, bounds: Bounds, lying: PlacedOperand, first: int
+) -> list[tuple[Spread, Placement]]:
+    """Return grids to be priced in detail, the fastest first so far as is known."""
+    if 0 in (*asked.result.shape, *asked.operands[0].shape, *asked.operands[1].shape):
+        return []
     candidates = priced(*asked)
     excess = _excess(int(candidates.bytes_per_tile.min()), bounds.budget_bytes)
     bound = max(1, bounds.budget_bytes) * 2 ** (excess / _STEPS_A_DOUBLING)
     bound = max(bound, int(candidates.bytes_per_tile.min()))
     fitting = np.nonzero(candidates.bytes_per_tile <= bound)[0]
     best = fitting[np.argsort(candidates.cycles[fitting], kind="stable")[:_CLOSER]]
-    placed = [_placed(machine, candidates, int(number), first) for number in best]
+    placed = [_placed(asked.machine, candidates, int(number), first) for number in best]
     if lying[0] is not None:
         indices = {x.cut: x for x in candidates.spreads}
-        placed += staying(tuple(indices.values()), operands, lying[0])
-    return [_detailed(asked, *x, lying, bounds) for x in dict.fromkeys(placed)]
+        placed += staying(tuple(indices.values()), asked.operands, lying[0])
+    return list(dict.fromkeys(placed))
 
 
 def _placed(
@@ -275,9 +293,17 @@ def _grain(size: int, count: int, block: int) -> int:
 
 
 def _detailed(
-    asked: _Asked, spread: Spread, placement: Placement, lying: PlacedOperand, bounds: Bounds
+    asked: _Asked,
+    spread: Spread,
+    placement: Placement,
+    lying: PlacedOperand,
+    bounds: Bounds,
+    most: int,
 ) -> ConvolutionGrid:
-    """Price a grid with the exchange of operands from where they lie."""
+    """Price a grid with the exchange of operands from where they lie.
+
+    Without the addition of pieces if its price is `most` or more before that.
+    """
     machine = asked.machine
     received_bytes = relayed = 0
     parts, moved = [], []
@@ -304,7 +330,8 @@ def _detailed(
     state = state_of(spread.codelet, machine, tuple(parts), (mine,)).kept
     needed = received_bytes + max(relayed, _bytes(mine))
     code_bytes, cycles = price.code_bytes, Cycles(compute).plus(cycles_of(price))
-    if spread.cut.parts:
+    price_so_far = cycles.total + code_bytes * bounds.code_price.compared
+    if spread.cut.parts and price_so_far < most:
         adding = _adding(asked, spread, placement, bounds.code_price)
         code_bytes += adding.code_bytes
         cycles = cycles.plus(adding.cycles)
