@@ -3,15 +3,18 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from hloipu.showing import hidden
 from hloipu_runtime.arguments import Progress
-from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.plain_text import plain_hlo, plain_lines
 from hloipu_runtime.watching import doing, is_heard, telling
+
+if TYPE_CHECKING:
+    from hloipu_runtime.compiled import CompiledProgram
 
 
 def say(text: str, *, err: bool = False, nl: bool = True) -> None:
@@ -73,7 +76,7 @@ def styled(text: str) -> str:
     return "\n".join(lines)
 
 
-def turns_told(mode: str, program: CompiledProgram) -> Progress | None:
+def turns_told(mode: str, program: "CompiledProgram") -> Progress | None:
     """Return where a run reports steps and loop iterations; None without a listener."""
     if not is_heard():
         return None
@@ -84,7 +87,7 @@ def turns_told(mode: str, program: CompiledProgram) -> Progress | None:
     return lambda done: telling(activity, done, total or 0)
 
 
-def steps_of(program: CompiledProgram) -> int | None:
+def steps_of(program: "CompiledProgram") -> int | None:
     """Return how many steps and iterations a run takes, None where data decides."""
     estimate = program.estimate()
     if estimate.total_cycles is None:

@@ -110,7 +110,7 @@ def test_where_a_device_map_puts_stages_is_what_their_copies_cost() -> None:
         return sum(
             step.spent.exchange.cycles
             for step in program.costs.steps
-            if step.kind == "exchange" and len(step.ipus) == 2
+            if step.kind in ("exchange", "slots") and len(step.ipus) == 2
         )
 
     # A rung has four links, a rail two, and 0 and 3 are two hops apart.

@@ -22,13 +22,14 @@ from hloipu_compiler.ir.factors import Dimensions, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.errors import UsageError
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
 Place = tuple[int, int]
 """An array, operands before results, and one of its dimensions."""
-FAULTS = (VerifyError, ValueError)
-"""What is raised of parts that are no op; the second by the interpreter."""
+FAULTS = (VerifyError, UsageError, ValueError)
+"""What is raised of parts that are no op; the last two by the interpreter."""
 _OTHER_SEEDS = range(1, 20)
 """So that no lucky draw makes a rule look weak."""
 
@@ -76,6 +77,9 @@ class Cutting:
         if self.x.opcode == "triangular-solve":  # exact, too
             one: Array = np.eye(leaves[0].shape[-1], dtype=leaves[0].dtype)
             leaves[0] = np.where(one == 1, one, leaves[0])
+        if self.x.opcode == "ragged-all-to-all":  # rows that are there: the first of each
+            for number, first in enumerate((0, 1, 0, 1), 2):
+                leaves[number] = np.full_like(leaves[number], first)
         if self.x.opcode == "reduce":  # each part begins with it
             body = self.module.computation[self.x.attributes.text("to_apply")]
             root = body.instructions[body.root]

@@ -130,9 +130,9 @@ def test_a_mutant_meets_the_tests_that_run_its_line() -> None:
 
 
 def test_files_without_records_are_run_whole_where_they_mirror_the_changed_file() -> None:
-    path = next(file for file in ROOMS["streams"].files() if file.stem == "timing")
+    path = next(file for file in ROOMS["streams"].files() if file.stem == "rate")
     mutant = next(m for m in mutants_of("streams", path) if not m.names)
-    here = "tests/runtime/streams/test_host.py", "tests/runtime/streams/test_timing.py"
+    here = "tests/runtime/streams/test_host.py", "tests/runtime/streams/test_rate.py"
     tests = ReachingTests((), (*here, "tests/runtime/simulate/exact/test_exact.py"))
     assert [test.name for test in tests.case(mutant).tests] == [here[1], here[0]]
 
