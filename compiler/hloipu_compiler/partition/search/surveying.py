@@ -26,7 +26,7 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
 
-MOST_WHOLE = 30_000
+MOST_WHOLE = 60_000
 """Instructions of a step whose program is made to look at it; longer ones are priced op by op."""
 
 
