@@ -104,7 +104,7 @@ def chosen(
     given takes more IPUs, or others than devices that are named have.
     """
     search, divides = current_search(), _may_divide(module, options)
-    if search.left() == inf:  # looking is bounded, not what it begins with
+    if search.left() == inf and is_long(module):  # looking is bounded, not what it begins with
         _begun(module, options)
     with search.within(seconds_for(module)):
         return _chosen(module, options, tried, divides=divides)
