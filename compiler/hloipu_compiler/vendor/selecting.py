@@ -129,6 +129,8 @@ def _best_of_bins(call: Call) -> Sequence[Value]:
     x, places, *start = call.takes(4)
     called = call.instruction.attributes.called
     call.need(bool(called) and len(call.results) == 2, "it gives elements and places by comparing")
+    alike = places.dims == x.dims and not any(value.rank for value in start)
+    call.need(alike, "it takes elements, a place for each, and two scalars")
     kind, dims = call.results[0]
     d = call.axis("reduction_dim", x.rank)
     call.need(

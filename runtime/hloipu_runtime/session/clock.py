@@ -8,7 +8,7 @@ at the largest of
     made(n) + (k + 1) * step             it waited for the call's first element
     made(n + k) + step                   the host is the slowest
 
-with made(i) = origin + (i + 1) * interval: the longest path of `streams/timing.py` by calls. Where
+with made(i) = origin + (i + 1) * interval: the longest path of a loop, by calls. Where
 transfers go on beside the iterations, an element that was late has to come in before its turn.
 """
 

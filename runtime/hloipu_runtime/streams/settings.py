@@ -63,7 +63,7 @@ def parse_mode(text: str | Mode) -> Mode:
     """Return the mode of a text such as `all` or `every-10`; StreamError E2031 for any other."""
     if isinstance(text, Mode):
         return text
-    kind, _, number = text.lower().partition("-")
+    kind, _, number = text.lower().partition("-") if isinstance(text, str) else ("", "", "")
     if kind == "every" and number.isdecimal() and 0 < len(number) < 10 and int(number) > 0:
         return Mode(kind, int(number))
     if kind in KINDS and kind != "every" and not number and "-" not in text:
@@ -72,5 +72,5 @@ def parse_mode(text: str | Mode) -> Mode:
         "E2031",
         f"there is no outfeed mode {text!r}",
         expected="all, last, first, every-N, sum or mean",
-        found=text,
+        found=str(text),
     )

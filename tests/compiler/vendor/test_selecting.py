@@ -96,6 +96,21 @@ def test_approximate_top_k_of_tpus(select: Any, shape: tuple[int, ...]) -> None:
     assert all(len(set(row)) == 8 for row in places.reshape(-1, 8))
 
 
+@pytest.mark.parametrize("given", ["x, x0, l, o", "x, x1, v, o"])
+def test_bins_need_a_place_for_each_element_and_scalars_to_begin_with(given: str) -> None:
+    text = f"""HloModule m
+cmp {{ {COMPARATORS["largest"][0]} }}
+ENTRY e {{
+  x = f32[4,6] parameter(0) x0 = s32[6] iota(), iota_dimension=0
+  x1 = s32[4,6] iota(), iota_dimension=1
+  l = f32[] constant(0) v = f32[1] constant({{0}}) o = s32[] constant(0)
+  ROOT r = (f32[4,3], s32[4,3]) custom-call({given}), custom_call_target="PartialReduce",
+    called_computations={{cmp}}, backend_config={{"reduction_dim": 1}}
+}}"""
+    with pytest.raises(FormulaError, match="a place for each"):
+        evaluated(text, np.zeros((4, 6), np.float32))
+
+
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("name", KINDS)
 def test_radix_sorts_are_stable(name: str, descending: bool) -> None:

@@ -61,7 +61,7 @@ def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None 
         return on_true if predicate else on_false
     maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
     few = predicate.size < FEW_CHOICES or on_true.size == on_false.size == 1
-    if few or not maskable or repeats(predicate):
+    if few or not maskable or repeats(predicate) or on_true is on_false:
         return np.where(predicate, on_true, on_false)
     if out is None:
         shape = np.broadcast_shapes(predicate.shape, on_true.shape, on_false.shape)

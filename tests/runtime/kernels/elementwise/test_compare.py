@@ -64,6 +64,10 @@ def test_select() -> None:
         found = select(np.resize(p, 1 << 17), yes, no, operands[place])
         assert found is operands[place]
         np.testing.assert_array_equal(found, np.resize([1, 5, 3], 1 << 17))
+    same = np.resize(t, 1 << 17)
+    np.testing.assert_array_equal(
+        select(np.resize(p, 1 << 17), same, same, same), np.resize(t, 1 << 17)
+    )
 
 
 def test_clamp() -> None:
