@@ -339,13 +339,13 @@ def _with_trials(
     tried: Callable[[Module, Options], CompiledProgram],
     machine: Machine,
 ) -> Choice:
-    """Return a choice that was compiled, and fits, if one is found soon.
+    """Return a choice that was compiled, and fits, if one is found soon; else what lacked least.
 
     One that is slower than was thought is kept until a faster one is found.
     """
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
     left, best = estimates, choice.best
-    chosen, rate = choice, 0.0
+    chosen, rate, least_bytes = choice, 0.0, inf
     search = current_search()
 
     def compiled() -> CompiledProgram:
@@ -378,6 +378,9 @@ def _with_trials(
                     break
                 left = _as_slow(left, best, slower)
             else:
+                peak_bytes = program.memory.peak.total_bytes
+                if not rate and peak_bytes < least_bytes:
+                    least_bytes, chosen = peak_bytes, replace(choice, best=best)
                 is_fitted = is_long(choice.module)
                 left = _as_large(left, best, program, budget_bytes, is_fitted=is_fitted)
         if rate:

@@ -1,6 +1,6 @@
 """A way that does not fit after all makes room for one that keeps less."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -26,10 +26,11 @@ TEXT = text(named=False)
 class Memory:
     fits: bool
     available_bytes: int = 100
+    lacking_bytes: int = 20
 
     @property
     def peak(self) -> "Peak":
-        return Peak(50 if self.fits else 120)
+        return Peak(50 if self.fits else self.available_bytes + self.lacking_bytes)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,21 @@ def test_devices_named_by_ids_are_what_is_filled() -> None:
     assert chosen(hloipu.verify(TEXT), options).rows == chosen(hloipu.verify(TEXT), asked()).rows
 
 
-def test_trials_end() -> None:
+def test_trials_end_with_what_lacked_least() -> None:
+    module, seen = hloipu.verify(TEXT), []
+
+    def tried(_: Module, options: Options) -> Any:
+        seen.append(options)
+        return Program(Memory(fits=False, lacking_bytes=90 - len(seen)))
+
+    options = replace(asked(), partition="off")
+    choice = chosen(module, options, tried)
+    assert not choice.is_tried
+    assert 1 < len(seen) <= 4
+    assert choice.options(options) == seen[-1]
+
+
+def test_trials_end_with_whole_arrays_and_with_blocks() -> None:
     module, count = hloipu.verify(TEXT), []
 
     def tried(_: Module, options: Options) -> Any:
@@ -101,7 +116,7 @@ def test_trials_end() -> None:
 
     choice = chosen(module, asked(), tried)
     assert not choice.is_tried
-    assert len(count) <= 8  # four with whole arrays, four with blocks
+    assert len(count) <= 8  # four each
 
 
 def test_without_trials_the_fastest_by_estimate_is_taken() -> None:

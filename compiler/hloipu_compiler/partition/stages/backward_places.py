@@ -143,6 +143,9 @@ def _repeated(entry: Computation, phases: Phases, marked: Collection[int]) -> di
             same[position] = first[key]
             if phases.phase[same[position]] == FORWARD:
                 repeated[position] = same[position]
+        elif op.opcode == "get-tuple-element" and op.operands[0] in repeated:
+            # The forward pass reads other elements: this one is where these are all the same.
+            repeated[position] = repeated[op.operands[0]]
     return repeated
 
 

@@ -1,0 +1,110 @@
+"""Stages of backward ops of random steps: nothing is read that a later part of the step makes."""
+
+from random import Random
+
+import pytest
+
+import hloipu
+from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.partition.stages.assignment import whole_stages
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+
+ARRAY, BOTH = "f32[128]", "(f32[128], s32[128])"
+LESS = """less {
+  a = f32[] parameter(0)  b = f32[] parameter(1)  c = s32[] parameter(2)  d = s32[] parameter(3)
+  ROOT r = pred[] compare(a, b), direction=LT
+}"""
+
+
+class Drawn:
+    """Forward ops, and backward ops that read them or repeat them, as checkpoints do."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        self.lines = [f"w = {ARRAY} parameter(0)", "order = s32[128] iota(), iota_dimension=0"]
+        self.phase = {"w": "", "order": "free"}
+        self.forward: dict[str, tuple[str, str, list[str]]] = {}
+        self.repeats: dict[str, list[str]] = {}
+        arrays = ["w"]
+        for _ in range(random.randint(3, 20)):
+            arrays.append(self.op(FORWARD, [random.choice(arrays[-5:]), random.choice(arrays)]))
+        self.cotangents: list[str] = []
+        for _ in range(random.randint(3, 25)):
+            read = random.choice(self.cotangents[-3:] or arrays)
+            again = self.again(random.choice(arrays), random.randint(0, 5))
+            self.cotangents.append(self.op(BACKWARD, [read, again]))
+        last = self.cotangents[-1]
+        body = "\n".join([*self.lines, f"ROOT t = ({ARRAY}) tuple({last})"])
+        self.text = f"HloModule m\n{LESS}\nENTRY e {{\n{body}\n}}\n"
+
+    def op(self, phase: str, operands: list[str]) -> str:
+        """Write an op of up to two arrays; return the array that it makes."""
+        opcode = self.random.choice(["add", "multiply", "tanh", "reshape", "sort"])
+        if opcode == "sort":
+            whole = self.write(phase, BOTH, "sort", [operands[0], "order"])
+            return self.write(phase, ARRAY, "get-tuple-element", [whole])
+        return self.write(
+            phase, ARRAY, opcode, operands if opcode in ("add", "multiply") else operands[:1]
+        )
+
+    def write(
+        self, phase: str, shape: str, opcode: str, operands: list[str], index: int = 0
+    ) -> str:
+        name = f"v{len(self.lines)}"
+        said = {"sort": ", dimensions={0}, to_apply=less", "get-tuple-element": f", index={index}"}
+        read = ", ".join(operands)
+        self.lines.append(f"{name} = {shape} {opcode}({read}){said.get(opcode, '')}")
+        self.phase[name] = phase
+        if phase == FORWARD:
+            self.forward[name] = shape, opcode, operands
+        return name
+
+    def again(self, name: str, depth: int) -> str:
+        """Return an array of the forward pass, perhaps computed again, or what was before."""
+        if name not in self.forward or depth == 0:
+            return name
+        if name in self.repeats and self.random.random() < 0.7:
+            return self.random.choice(self.repeats[name])
+        shape, opcode, operands = self.forward[name]
+        depth -= opcode != "get-tuple-element"
+        read = [self.again(i, max(depth, opcode == "get-tuple-element")) for i in operands]
+        new = self.write(BACKWARD, shape, opcode, read)
+        self.repeats.setdefault(name, []).append(new)
+        if opcode == "sort" and self.random.random() < 0.5:
+            places = self.write(BACKWARD, "s32[128]", "get-tuple-element", [new], 1)
+            self.cotangents.append(self.write(BACKWARD, ARRAY, "convert", [places]))
+        return new
+
+
+def cut(random: Random, entry: Computation, phases: Phases, count: int) -> dict[int, int]:
+    """Return stages of forward ops that follow each other, and some of backward ops at random."""
+    forward = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
+    places = sorted(random.choices(range(len(forward) + 1), k=count - 1))
+    stages = {n: sum(place <= at for place in places) for at, n in enumerate(forward)}
+    for n in forward:
+        if is_element(entry.instructions[n]):
+            stages[n] = stages[entry.instructions[n].operands[0]]
+    for n, op in enumerate(entry.instructions):
+        if phases.phase[n] == BACKWARD and not is_element(op) and random.random() < 0.03:
+            stages[n] = random.randrange(count)
+    return stages
+
+
+def is_element(op: Instruction) -> bool:
+    return op.opcode == "get-tuple-element"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_backward_ops_read_no_stage_below_and_elements_stay_with_their_tuples(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(50):
+        drawn, count = Drawn(random), random.randint(2, 5)
+        entry = hloipu.verify(drawn.text).entry
+        phase = tuple(drawn.phase.get(op.name, "") for op in entry.instructions)
+        phases = Phases(phase, (), (), (), (), -1, (), ())
+        stages = whole_stages(entry, phases, cut(random, entry, phases, count), count)
+        for position, op in enumerate(entry.instructions):
+            mine = [stages[i] for i in op.operands if phase[i] == BACKWARD]
+            if phase[position] == BACKWARD:
+                assert 0 <= stages[position] <= min(mine, default=count - 1)
+                assert not is_element(op) or [stages[position]] == mine
