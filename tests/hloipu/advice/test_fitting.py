@@ -172,10 +172,10 @@ def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:
 
 @pytest.mark.large
 def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
-    step = STEPS["mlp_adam"]
+    step = STEPS["transformer_adam"]
     first = step.state_count
     options = replace(
-        OPTIONS, stages=2, micro_batches=8, feed=(("data", (first, first + 1)),), offload="on",
+        OPTIONS, stages=3, micro_batches=8, feed=(("data", (first, first + 1)),), offload="on",
         recompute="cheap", over_memory="allow", code_memory=False, hoist="all",
     )  # fmt: skip
     peaks = [
