@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hloipu_compiler.partition.sharding_search.searching import Found
 
 AUTO = "auto"
-_MOST_SECONDS = 30.0
+_MOST_SECONDS = 16.0
 """Of a processor, for looking for shardings or for a cut of a long module, where no time limit says
 otherwise. The effort for others is bounded, so that they come out alike on every machine."""
 _MOST_TRIED = 1_000

@@ -114,7 +114,7 @@ class PlainOptions(TypedDict, total=False):
     """Tiles of each IPU set apart for the queues, to transfer beside computing."""
     time_limit: float | None
     """Look for a cut, for shardings, or for what fits, for so long at most, compiling included, by
-    default for half a minute of the processor of a long module; then the best so far is taken, and
+    default for 16 seconds of the processor of a long module; then the best so far is taken, and
     compiled to its end if it was not yet."""
 
 

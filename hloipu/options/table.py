@@ -442,7 +442,7 @@ class Options:
             Seconds(),
             ("compile", "run", "estimate", "emit"),
             "Look for a cut, for shardings, or for what fits, for so long at most, compiling "
-            "included, by default for half a minute of the processor of a long module; then the "
+            "included, by default for 16 seconds of the processor of a long module; then the "
             "best so far is taken, and compiled to its end if it was not yet.",
         ),
     ] = None
