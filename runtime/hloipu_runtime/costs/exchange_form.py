@@ -133,7 +133,8 @@ def _direct(machine: Machine, size_bytes: int, pieces: int) -> Way:
 
 def _rearranged(machine: Machine, size_bytes: int, messages: int, pieces: int) -> Way:
     memory = machine.memory
-    rounds = over(size_bytes, max(1, memory.bytes_per_tile // _SHARE_OF_MEMORY))
+    # One at least, where nothing is taken of a transfer.
+    rounds = max(1, over(size_bytes, max(1, memory.bytes_per_tile // _SHARE_OF_MEMORY)))
     # Rounds cut messages anywhere, but all of them at about the same place.
     parts = messages + rounds - 1
     return Way(

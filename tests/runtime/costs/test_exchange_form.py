@@ -87,6 +87,12 @@ def test_messages_at_both_ends_leave_no_gaps() -> None:
     assert (form.receiving.size_bytes, form.receiving.buffer_bytes) == (400, 400)
 
 
+def test_what_nothing_is_taken_of_goes_in_one_round() -> None:
+    """Such as a transfer that a pad cuts off on both sides."""
+    forms = exchange_forms(TINY, traffic(0, 1, 0, 40), Sent(19, 19))
+    assert [form.rounds for form in forms] == [1, 1]
+
+
 def test_large_messages_go_in_rounds() -> None:
     """A tile of 65,536 bytes gives 2,048 to messages: 10,000 bytes take five rounds."""
     form = exchange_form(exchange_forms(TINY, traffic(10_000, 1_250, 5, 1_000), Sent(1, 1)), 65_536)
