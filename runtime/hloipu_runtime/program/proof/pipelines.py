@@ -141,11 +141,15 @@ def _is_in_time(step: s.Pipeline, writers: set[int], positions: list[int]) -> bo
 def _channel_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
     table = step.timetable
     filled: set[s.VariableId] = set()
+    writers = _writers_in_groups(program, step)
     for number, channel in enumerate(step.channels):
         where = f"channel {number}"
         if not 0 <= channel.producer < channel.consumer < len(step.stages):
             yield f"{where} leads from position {channel.producer} to {channel.consumer}"
             continue
+        if channel.producer not in writers.get(channel.source, (channel.producer,)):
+            source = _name(program, channel.source)
+            yield f"{where} takes {source} where a group has left its last micro-batch's only"
         needed = table.micro_batches_waiting(channel.producer, channel.consumer)
         if len(channel.places) < needed:
             yield f"{where} has {len(channel.places)} places for {needed} micro-batches under way"
@@ -157,6 +161,23 @@ def _channel_faults(program: Program, step: s.Pipeline) -> Iterator[str]:
             yield f"{where} fills a variable twice"
         filled |= targets.keys()
         yield from _target_faults(program, step, channel, list(targets), where)
+
+
+def _writers_in_groups(program: Program, step: s.Pipeline) -> dict[s.VariableId, set[int]]:
+    """Return the positions that write each variable, bodies and channels; without groups none.
+
+    The micro-batches of a group overwrite each other's, so that no later position finds them all.
+    """
+    writers: dict[s.VariableId, set[int]] = {}
+    if step.group < 2:
+        return writers
+    for position, stage in enumerate(step.stages):
+        for variable in written(stage.body, program):
+            writers.setdefault(variable, set()).add(position)
+    for channel in step.channels:
+        for variable in (*channel.places, channel.destination):
+            writers.setdefault(variable, set()).add(channel.consumer)
+    return writers
 
 
 def _first_faults(program: Program, step: s.Pipeline) -> Iterator[str]:

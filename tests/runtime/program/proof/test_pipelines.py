@@ -208,6 +208,14 @@ def what_changes_before_groups(program: Program, step: Pipeline) -> Program:
     return with_stage(program, step, 3, moved)
 
 
+def taken_after_its_group(program: Program, step: Pipeline) -> Program:
+    """Take what a stage hands on where the next stage has ended, all of its group before."""
+    number = next(n for n, c in enumerate(step.channels) if c.consumer > c.producer + 1)
+    channels = list(step.channels)
+    channels[number] = channels[number]._replace(producer=channels[number].producer + 1)
+    return with_pipeline(program, replace(step, channels=tuple(channels)))
+
+
 EVERYTHING = frozenset(("activations", "weights", "totals"))
 
 
@@ -224,6 +232,7 @@ EVERYTHING = frozenset(("activations", "weights", "totals"))
         (larger_groups, 3, "places for"),
         (groups_side_by_side, 3, "has groups of 3, and 1 slots between micro-batches"),
         (groups_of_none, 3, "has groups of 0"),
+        (taken_after_its_group, 3, "where a group has left its last micro-batch's only"),
         (copies_before_no_groups, 3, "has copies before groups, and there are no groups"),
         (computing_before_groups, 3, "does more before groups than to copy"),
         (what_changes_before_groups, 3, "before groups, and it changes"),
