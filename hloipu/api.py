@@ -44,7 +44,7 @@ from hloipu_runtime.report.change import Fitting
 from hloipu_runtime.watching import Search, current_search, doing, searching
 
 if TYPE_CHECKING:
-    from hloipu.choosing import Choice
+    from hloipu.choice_trials import Choice
     from hloipu.options.keywords import CompileOptions
     from hloipu_runtime.executable import OverMemory
 

@@ -1,12 +1,13 @@
 """Search for the best cut of a step over IPUs, as options allow."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from hloipu.choice_trials import Choice, with_trials
 from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
@@ -16,21 +17,19 @@ from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.placement.handing_down import says_anything
-from hloipu_compiler.partition.search.best import AFTER_ALL, best_of, choice_of
+from hloipu_compiler.partition.search.best import best_of, choice_of
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import Given, candidates_on, swept
 from hloipu_compiler.partition.search.estimates import Step, priced_step
-from hloipu_compiler.partition.search.rounds import looked_at, way_of
+from hloipu_compiler.partition.search.rounds import looked_at
 from hloipu_compiler.partition.stages.branches import require_map
 from hloipu_compiler.partition.stages.cutting import require_forward_ops
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.plan.participants import meets_others, participants_for
 from hloipu_compiler.plan.schedule import SEQUENTIAL
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.memory.plan import available_bytes
 from hloipu_runtime.watching import current_search, doing, each
 
 if TYPE_CHECKING:
@@ -42,10 +41,6 @@ STEP_MEMO: Memo[Step] = Memo(4)
 SCHEMA = "hloipu.sweep/1"
 MOST_ROWS = 12
 """Of a table for people."""
-_TRIALS = 4
-"""Programs that are made to find one that fits."""
-_SLOWER = 1.1
-"""Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 _NEARLY_ALL = 0.9
 """Of the rate of so many IPUs that never wait: shardings are not looked at where a way with whole
 arrays is as fast. Assumed."""
@@ -57,35 +52,6 @@ aside for compiling what is chosen, of a time limit. Assumed; 1.4 for a step of 
 _FEW, _MORE = 2, 3
 """Shardings that are looked at beside cuts, where something fits without, and where nothing does.
 Assumed."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Candidates that were estimated, and the one to compile."""
-
-    module: Module = field(repr=False)
-    """Verified, as it was given."""
-    rows: list[Estimate]
-    """Those that no other beats, or all that were asked for."""
-    best: Estimate
-    looked_at: int
-    is_tried: bool = False
-    """Whether the best one was compiled, and fits."""
-    program: CompiledProgram | None = field(default=None, repr=False)
-    """Of the best one, if it was compiled."""
-    notes: tuple[str, ...] = ()
-    """What was not looked at, for people."""
-
-    def divided(self) -> Module:
-        """Return the module, annotated where the best way divides its arrays."""
-        return with_sharding(self.module, self.best.candidate.sharding)
-
-    def options(self, options: Options) -> Options:
-        """Return options that ask for the best way."""
-        asked = self.best.candidate.options()
-        if asked["recompute"] == "none":
-            asked["recompute"] = options.recompute
-        return replace(options, plan="none", ipus=1, **asked)
 
 
 def chosen(
@@ -133,7 +99,7 @@ def _chosen(
         return choice
     machine = survey.step.machine
     with search.improving():
-        choice = _with_trials(choice, estimates, options, tried, machine)
+        choice = with_trials(choice, estimates, options, tried, machine)
         if choice.is_tried or not divides or len(estimates) > len(survey.estimates):
             return choice
         # No way with whole arrays fits after all, whatever estimates say.
@@ -143,7 +109,7 @@ def _chosen(
             return choice
         estimates = [*estimates, *more]
         choice = Choice(module, best_of(estimates), choice_of(more), len(estimates), notes=notes)
-        return _with_trials(choice, more, options, tried, machine)
+        return with_trials(choice, more, options, tried, machine)
 
 
 def _may_divide(module: Module, options: Options) -> bool:
@@ -330,116 +296,6 @@ def _within(
         hint="ask for fewer stages or replicas, put several stages on an IPU (--device-map), "
         "or leave --ipus out",
     )
-
-
-def _with_trials(
-    choice: Choice,
-    estimates: list[Estimate],
-    options: Options,
-    tried: Callable[[Module, Options], CompiledProgram],
-    machine: Machine,
-) -> Choice:
-    """Return a choice that was compiled, and fits, if one is found soon; else what lacked least.
-
-    One that is slower than was thought is kept until a faster one is found.
-    """
-    budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
-    left, best = estimates, choice.best
-    chosen, rate, least_bytes = choice, 0.0, inf
-    search = current_search()
-
-    def compiled() -> CompiledProgram:
-        trial = replace(choice, best=best)
-        return tried(trial.divided(), trial.options(options))
-
-    for number in range(_TRIALS):
-        if best.needed_bytes > AFTER_ALL * budget_bytes:
-            break
-        left = [estimate for estimate in left if estimate is not best]
-        try:
-            # The first would have to be compiled in any case; only a limit ends the others.
-            with doing(f"compiling the best of {len(estimates)} cuts"), search.unhurried():
-                program = search.tried(compiled) if number else compiled()
-        except HloipuError:  # what estimates do not know of; another way may do
-            left = [
-                estimate
-                for estimate in left
-                if estimate.candidate.shard_optimizer != best.candidate.shard_optimizer
-            ]
-        else:
-            if program is None:
-                break
-            if program.memory.fits:
-                slower = _times_slower(program, best)
-                if best.per_second > rate * slower:
-                    rate = best.per_second / slower
-                    chosen = replace(choice, best=best, is_tried=True, program=program)
-                if slower < _SLOWER:
-                    break
-                left = _as_slow(left, best, slower)
-            else:
-                peak_bytes = program.memory.peak.total_bytes
-                if not rate and peak_bytes < least_bytes:
-                    least_bytes, chosen = peak_bytes, replace(choice, best=best)
-                is_fitted = is_long(choice.module)
-                left = _as_large(left, best, program, budget_bytes, is_fitted=is_fitted)
-        if rate:
-            left = [
-                estimate
-                for estimate in left
-                if estimate.fits and estimate.per_second > rate * _SLOWER
-            ]
-        if not left:
-            break
-        best = choice_of(left)
-    return chosen
-
-
-def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
-    """Return how many times the cycles of an estimate an update takes; 1 where data decides."""
-    times = step_times(program.costs)
-    return times.iteration_cycles / max(thought.update_cycles, 1) if times.is_exact else 1.0
-
-
-def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
-    """Return candidates, those of as many stages as slow as one that was tried.
-
-    What an estimate does not know goes by how a step is cut, and its arrays divided.
-    """
-    return [
-        replace(
-            estimate,
-            per_second=estimate.per_second / slower,
-            update_cycles=round(estimate.update_cycles * slower),
-        )
-        if (estimate.candidate.stages, estimate.candidate.sharding)
-        == (tried.candidate.stages, tried.candidate.sharding)
-        else estimate
-        for estimate in left
-    ]
-
-
-def _as_large(
-    left: list[Estimate],
-    tried: Estimate,
-    program: CompiledProgram,
-    budget_bytes: int,
-    *,
-    is_fitted: bool,
-) -> list[Estimate]:
-    """Return candidates that need less, their estimates off about as much as that of one tried.
-
-    A trial of a long module had all that spares memory: what is cut and made again alike lacks it.
-    """
-    memory = program.memory
-    over = memory.peak.total_bytes / memory.available_bytes
-    off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
-    return [
-        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
-        for estimate in left
-        if estimate.needed_bytes < tried.needed_bytes
-        and not (is_fitted and way_of(estimate.candidate) == way_of(tried.candidate))
-    ]
 
 
 def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) -> Choice:

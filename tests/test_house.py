@@ -34,6 +34,7 @@ STAIRS = (
     "hloipu.api",
     "hloipu.advice",
     "hloipu.choosing",
+    "hloipu.choice_trials",
     "hloipu.fitting",
     "hloipu.encoded",
     "hloipu.sharding",

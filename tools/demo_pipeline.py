@@ -23,7 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import hloipu
-from hloipu.choosing import Choice, chosen
+from hloipu.choice_trials import Choice
+from hloipu.choosing import chosen
 from hloipu.cli.result_text import choice_text
 from hloipu.jax import LoweredFunction, lower
 from hloipu.options.resolve import resolve

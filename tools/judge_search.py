@@ -26,7 +26,8 @@ import numpy as np
 
 import hloipu
 from hloipu.api import compile_once
-from hloipu.choosing import Choice, chosen, priced
+from hloipu.choice_trials import Choice
+from hloipu.choosing import chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.sharding import system_of, with_sharding

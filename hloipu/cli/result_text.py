@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from hloipu.choosing import MOST_ROWS, Choice
+from hloipu.choice_trials import Choice
+from hloipu.choosing import MOST_ROWS
 from hloipu.cli.table import counted, readable_bytes, shortened, table
 from hloipu.sharding import fitting_text
 from hloipu_compiler.partition.search.candidate import Estimate

@@ -54,7 +54,7 @@ def asked() -> Options:
 
 def test_ways_are_tried_until_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     module, seen = hloipu.verify(TEXT), []
-    monkeypatch.setattr("hloipu.choosing._times_slower", lambda *_: 1.0)
+    monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
 
     def tried(_: Module, options: Options) -> Any:
         seen.append((options.stages, options.schedule, options.recompute))
@@ -81,7 +81,7 @@ def test_of_ways_slower_than_thought_the_fastest_is_taken(
         seen.append(options.stages)
         return Program(Memory(fits=True))
 
-    monkeypatch.setattr("hloipu.choosing._times_slower", times_slower)
+    monkeypatch.setattr("hloipu.choice_trials._times_slower", times_slower)
     choice = chosen(module, asked(), tried)
     assert choice.is_tried
     assert len(seen) == trials

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import hloipu
 from hloipu.api import compile_once
-from hloipu.choosing import Choice, priced
+from hloipu.choice_trials import Choice
+from hloipu.choosing import priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu_compiler.ir.graph import Module

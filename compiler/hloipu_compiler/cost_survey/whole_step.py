@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_compiler.cost_survey.costing import Leaf, leaves_of, names_of, primary
+from hloipu_compiler.cost_survey.leaves import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.cost_survey.program_bytes import (
     most_at_once,
     most_code,

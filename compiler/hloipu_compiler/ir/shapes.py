@@ -219,6 +219,11 @@ def byte_count(shape: Shape) -> int:
     )
 
 
+def element_count(shape: Shape) -> int:
+    """Elements of all leaves together."""
+    return sum(leaf.element_count for leaf in leaves_of(shape))
+
+
 def with_default_layout(shape: Shape) -> Shape:
     """Return `shape` with a row-major layout wherever an array of rank 1 and more says none."""
     if isinstance(shape, TupleShape):

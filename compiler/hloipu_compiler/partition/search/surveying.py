@@ -7,7 +7,7 @@ import numpy as np
 
 from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
-from hloipu_compiler.cost_survey.costing import names_of
+from hloipu_compiler.cost_survey.leaves import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.cost_survey.program_bytes import on_all_tiles
 from hloipu_compiler.cost_survey.survey import CopyOfWeight, Survey, fed_positions, survey_of_kinds

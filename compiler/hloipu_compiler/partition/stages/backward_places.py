@@ -8,10 +8,9 @@ is needed.
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from math import prod
 
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import Shape, element_count
 from hloipu_compiler.partition.training.reach import Mask
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.passes.eliminate_common_subexpressions import DISTINCT, key_of_value
@@ -19,24 +18,24 @@ from hloipu_compiler.passes.eliminate_common_subexpressions import DISTINCT, key
 Places = tuple[int, ...]
 """Ascending."""
 
+FEW_ELEMENTS = 64
+"""Values of no more elements may be read anywhere."""
 _RESHAPES = frozenset({"reshape", "bitcast"})
-_FEW_ELEMENTS = 64
-"""Of values that may be anywhere, as in `forming`."""
 
 
 def backward_places(
     entry: Computation,
     phases: Phases,
-    place: Sequence[int],
+    known: Sequence[int],
     last: int,
     marked: Collection[int] = (),
 ) -> list[int]:
     """Return the place of every forward and backward op; -1 for others.
 
-    `place`: of forward ops, and of `marked` backward ops where they are wanted; `last`: the highest
-    that there is.
+    `known`: places of forward ops, and those that marks ask for of the backward ops `marked`; -1
+    for others; `last`: the highest place that there is.
     """
-    placed, at_hand = list(place), values_at_hand(entry, phases, place)
+    placed, at_hand = list(known), values_at_hand(entry, phases, known)
     repeated = _repeated(entry, phases, marked)
     for position, op in enumerate(entry.instructions):
         if phases.phase[position] != BACKWARD:
@@ -50,7 +49,7 @@ def backward_places(
             bound = min((placed[i] for i in cotangents if i not in repeated), default=last)
             read = [at_hand[i] for i in op.operands if at_hand[i]]
             here = [bound, *(_highest(places, bound) for places in read)]
-            placed[position] = min(bound, place[position]) if position in marked else min(here)
+            placed[position] = min(bound, known[position]) if position in marked else min(here)
         if position in repeated:
             at_hand[position] = at_hand[repeated[position]]
     _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
@@ -100,13 +99,7 @@ def bound_to_places(entry: Computation, phases: Phases) -> Mask:
 
 def is_small(shape: Shape) -> bool:
     """Whether an array may be anywhere, such as a number or a bias."""
-    return _elements(shape) <= _FEW_ELEMENTS
-
-
-def _elements(shape: Shape) -> int:
-    if isinstance(shape, TupleShape):
-        return sum(_elements(part) for part in shape.elements)
-    return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
+    return element_count(shape) <= FEW_ELEMENTS
 
 
 def _is_element(entry: Computation, phases: Phases, position: int) -> bool:
@@ -168,13 +161,13 @@ def _bring_to_readers(
     Down if everything that they read is there: otherwise a mask, say, would be made a stage too
     early and sent along. What repeats forward ops also up: that place is computed before.
     """
-    held = set(marked)
+    bound_by_marks = set(marked)
     """Marked ops, and what reads them."""
     for position, op in enumerate(entry.instructions):
-        if phases.phase[position] == BACKWARD and not held.isdisjoint(op.operands):
-            held.add(position)
+        if phases.phase[position] == BACKWARD and not bound_by_marks.isdisjoint(op.operands):
+            bound_by_marks.add(position)
     for position in range(len(entry.instructions) - 1, -1, -1):
-        if phases.phase[position] != BACKWARD or position in held:
+        if phases.phase[position] != BACKWARD or position in bound_by_marks:
             continue
         if _is_element(entry, phases, position) and position not in repeated:
             continue

@@ -6,13 +6,13 @@ Forward ops are taken in their order; `balancing` finds the best places between 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, prod
+from math import inf
 from types import MappingProxyType
 
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import PRODUCTS
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import element_count
 from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
 from hloipu_compiler.partition.stages.loads import layers_of, loads_of
 from hloipu_compiler.partition.stages.recomputing import NONE
@@ -97,20 +97,14 @@ def assumed_costing(entry: Computation) -> Costing:
 
 def work(entry: Computation, op: Instruction) -> float:
     """Return about what an op costs: elements made, times what each of them is summed from."""
-    size = float(_elements(op.shape))
+    size = float(element_count(op.shape))
     if op.opcode in PRODUCTS:
         return size * max(1, rule_in(entry, op).summed()) / 8
     if op.opcode in ("while", "conditional", "custom-call", "sort", "fft", "scatter", "gather"):
-        return size + sum(_elements(entry.instructions[i].shape) for i in op.operands)
+        return size + sum(element_count(entry.instructions[i].shape) for i in op.operands)
     if op.opcode == "reduce":
-        return float(_elements(entry.instructions[op.operands[0]].shape))
+        return float(element_count(entry.instructions[op.operands[0]].shape))
     return size
-
-
-def _elements(shape: Shape) -> int:
-    if isinstance(shape, TupleShape):
-        return sum(_elements(part) for part in shape.elements)
-    return prod(shape.dimensions) if isinstance(shape, ArrayShape) else 0
 
 
 def schedule_of(request: PipelineRequest, stages: int, *, trains: bool) -> Schedule:

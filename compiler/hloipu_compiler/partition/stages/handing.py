@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.partition.stages.backward_places import FEW_ELEMENTS
 from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.stages.minimum_cut import INFINITE, MinimumCut
 from hloipu_compiler.partition.training.step_phases import FREE, Phases
@@ -33,8 +34,6 @@ what vertices of all tiles write. Assumed."""
 _ON_IPU = {"convert": 4}
 """The same where the value would wait on its own IPU, which takes memory and two local copies."""
 _ON_IPU_OTHERS = 8
-FEW_ELEMENTS = 64
-"""Values of no more elements may be read anywhere."""
 
 
 @dataclass(frozen=True)

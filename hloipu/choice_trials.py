@@ -1,0 +1,162 @@
+"""The cut that was chosen, and trials of it and of others: compiled until one fits."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from hloipu.options.table import Options
+from hloipu.sharding import is_long, with_sharding
+from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.search.best import AFTER_ALL, choice_of
+from hloipu_compiler.partition.search.candidate import Estimate
+from hloipu_compiler.partition.search.rounds import way_of
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.costs.step_times import step_times
+from hloipu_runtime.errors import HloipuError
+from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.memory.plan import available_bytes
+from hloipu_runtime.watching import current_search, doing
+
+_TRIALS = 4
+"""Programs that are made to find one that fits."""
+_SLOWER = 1.1
+"""Times the cycles of an estimate: where a program takes more, others are tried beside it."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Candidates that were estimated, and the one to compile."""
+
+    module: Module = field(repr=False)
+    """Verified, as it was given."""
+    rows: list[Estimate]
+    """Those that no other beats, or all that were asked for."""
+    best: Estimate
+    looked_at: int
+    is_tried: bool = False
+    """Whether the best one was compiled, and fits."""
+    program: CompiledProgram | None = field(default=None, repr=False)
+    """Of the best one, if it was compiled."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at, for people."""
+
+    def divided(self) -> Module:
+        """Return the module, annotated where the best way divides its arrays."""
+        return with_sharding(self.module, self.best.candidate.sharding)
+
+    def options(self, options: Options) -> Options:
+        """Return options that ask for the best way."""
+        asked = self.best.candidate.options()
+        if asked["recompute"] == "none":
+            asked["recompute"] = options.recompute
+        return replace(options, plan="none", ipus=1, **asked)
+
+
+def with_trials(
+    choice: Choice,
+    estimates: list[Estimate],
+    options: Options,
+    tried: Callable[[Module, Options], CompiledProgram],
+    machine: Machine,
+) -> Choice:
+    """Return a choice that was compiled, and fits, if one is found soon; else what lacked least.
+
+    One that is slower than was thought is kept until a faster one is found.
+    """
+    budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
+    left, best = estimates, choice.best
+    chosen, rate, least_bytes = choice, 0.0, inf
+    search = current_search()
+
+    def compiled() -> CompiledProgram:
+        trial = replace(choice, best=best)
+        return tried(trial.divided(), trial.options(options))
+
+    for number in range(_TRIALS):
+        if best.needed_bytes > AFTER_ALL * budget_bytes:
+            break
+        left = [estimate for estimate in left if estimate is not best]
+        try:
+            # The first would have to be compiled in any case; only a limit ends the others.
+            with doing(f"compiling the best of {len(estimates)} cuts"), search.unhurried():
+                program = search.tried(compiled) if number else compiled()
+        except HloipuError:  # what estimates do not know of; another way may do
+            left = [
+                estimate
+                for estimate in left
+                if estimate.candidate.shard_optimizer != best.candidate.shard_optimizer
+            ]
+        else:
+            if program is None:
+                break
+            if program.memory.fits:
+                slower = _times_slower(program, best)
+                if best.per_second > rate * slower:
+                    rate = best.per_second / slower
+                    chosen = replace(choice, best=best, is_tried=True, program=program)
+                if slower < _SLOWER:
+                    break
+                left = _as_slow(left, best, slower)
+            else:
+                peak_bytes = program.memory.peak.total_bytes
+                if not rate and peak_bytes < least_bytes:
+                    least_bytes, chosen = peak_bytes, replace(choice, best=best)
+                is_fitted = is_long(choice.module)
+                left = _as_large(left, best, program, budget_bytes, is_fitted=is_fitted)
+        if rate:
+            left = [
+                estimate
+                for estimate in left
+                if estimate.fits and estimate.per_second > rate * _SLOWER
+            ]
+        if not left:
+            break
+        best = choice_of(left)
+    return chosen
+
+
+def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
+    """Return how many times the cycles of an estimate an update takes; 1 where data decides."""
+    times = step_times(program.costs)
+    return times.iteration_cycles / max(thought.update_cycles, 1) if times.is_exact else 1.0
+
+
+def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
+    """Return candidates, those of as many stages as slow as one that was tried.
+
+    What an estimate does not know goes by how a step is cut, and its arrays divided.
+    """
+    return [
+        replace(
+            estimate,
+            per_second=estimate.per_second / slower,
+            update_cycles=round(estimate.update_cycles * slower),
+        )
+        if (estimate.candidate.stages, estimate.candidate.sharding)
+        == (tried.candidate.stages, tried.candidate.sharding)
+        else estimate
+        for estimate in left
+    ]
+
+
+def _as_large(
+    left: list[Estimate],
+    tried: Estimate,
+    program: CompiledProgram,
+    budget_bytes: int,
+    *,
+    is_fitted: bool,
+) -> list[Estimate]:
+    """Return candidates that need less, their estimates off about as much as that of one tried.
+
+    A trial of a long module had all that spares memory: what is cut and made again alike lacks it.
+    """
+    memory = program.memory
+    over = memory.peak.total_bytes / memory.available_bytes
+    off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
+    return [
+        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
+        for estimate in left
+        if estimate.needed_bytes < tried.needed_bytes
+        and not (is_fitted and way_of(estimate.candidate) == way_of(tried.candidate))
+    ]
