@@ -48,6 +48,7 @@ class Gather(Codelet):
     """Picks the slice at each index vector; starts are clamped. Operands: table, indices."""
 
     name: ClassVar[str] = "gather"
+    is_compiled: ClassVar[bool] = True
     dims: GatherDimensions
     slice_sizes: Sizes
 

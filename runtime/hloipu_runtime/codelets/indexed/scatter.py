@@ -54,6 +54,7 @@ class Scatter(Codelet):
     """
 
     name: ClassVar[str] = "scatter"
+    is_compiled: ClassVar[bool] = True
     overwrites_a_part: ClassVar[bool] = True
     dims: ScatterDimensions
     monoid: str

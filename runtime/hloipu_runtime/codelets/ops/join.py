@@ -28,6 +28,7 @@ class Pad(Codelet):
     """Pads by (low, high, interior) per dimension; negative edges crop. Operands: data, value."""
 
     name: ClassVar[str] = "pad"
+    is_compiled: ClassVar[bool] = True
     padding: tuple[tuple[int, int, int], ...]
 
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:

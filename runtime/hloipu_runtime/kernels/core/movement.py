@@ -137,29 +137,42 @@ def concatenate(operands: Sequence[Array], dimension: int, out: Array | None = N
     return np.concatenate(operands, axis=dimension, out=out)
 
 
-def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Array:
-    """Pad each dimension by (low, high, interior): negative edges crop after interior padding."""
-    shape = tuple(
-        low + high + size + max(size - 1, 0) * interior
-        for size, (low, high, interior) in zip(x.shape, padding, strict=True)
-    )
-    source, target = [], []
-    for size, length, (low, _, interior) in zip(x.shape, shape, padding, strict=True):
+Cuts = tuple[slice, ...]
+
+
+def padded_boxes(
+    sizes: Sequence[int], padding: Sequence[tuple[int, int, int]]
+) -> tuple[tuple[int, ...], Cuts, Cuts]:
+    """Return the padded shape, what is kept of the operand, and where that goes."""
+    shape, source, target = [], [], []
+    for size, (low, high, interior) in zip(sizes, padding, strict=True):
+        length = low + high + size + max(size - 1, 0) * interior
         step = interior + 1
         first = max(0, -(low // step))  # the first element whose place, low + i * step, is >= 0
         last = min(size, (length - 1 - low) // step + 1)  # one past the last whose place fits
-        if first >= last:
-            return np.full(shape, value, x.dtype)
+        last = max(first, last)
+        begin = low + first * step
+        shape.append(length)
         source.append(slice(first, last))
-        target.append(slice(low + first * step, low + (last - 1) * step + 1, step))
-    kept = x[index_of(source)]
+        target.append(
+            slice(begin, begin + (last - first - 1) * step + 1 if last > first else begin, step)
+        )
+    return tuple(shape), tuple(source), tuple(target)
+
+
+def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Array:
+    """Pad each dimension by (low, high, interior): negative edges crop after interior padding."""
+    shape, source, target = padded_boxes(x.shape, padding)
+    kept = x[(*source, ...)]
+    if not kept.size:
+        return np.full(shape, value, x.dtype)
     if kept.shape == shape:
         return kept
     # Large arrays come from the system as zero pages: asking for zeros saves a pass over them.
     # The bits decide: subnormals count as zero where the processor flushes them, and -0 does not.
     is_zero = not any(value.tobytes())
     out = np.zeros(shape, x.dtype) if is_zero else np.full(shape, value, x.dtype)
-    out[index_of(target)] = kept
+    out[(*target, ...)] = kept
     return out
 
 

@@ -67,6 +67,28 @@ def combining_kernel(
 
     `name_bits` and `columns` as in `loop.Kernel`.
     """
+    if combination(monoid, element_type, halves=False) is None:
+        return None
+
+    def text(name: str, halves: bool) -> str:
+        found = combination(monoid, element_type, halves)
+        assert found is not None
+        storage, instructions = found
+        last = instructions[-1][0]
+        operands = (Operand(storage, is_shared=False),) * 2
+        kernel = Kernel(operands, (), instructions, (last,), (0, 2), name_bits, columns)
+        return text_of(kernel, name)
+
+    return CountedKernel(text)
+
+
+def combination(
+    monoid: str, element_type: str, halves: bool
+) -> tuple[str, tuple[tuple[int, Instruction], ...]] | None:
+    """Return the storage type, and what makes of values 0 and 1 the next ones; None: there is none.
+
+    `halves`: whether the processor converts f32 to f16.
+    """
     element = ELEMENT_TYPES[element_type]
     if element_type in GRIDS:
         storage, ops = "f32", _FLOAT_OPS
@@ -81,14 +103,7 @@ def combining_kernel(
     op = ops.get(monoid)
     if op is None:
         return None
-
-    def text(name: str, halves: bool) -> str:
-        instructions = [(2, Instruction(op, (0, 1), storage))]
-        if element_type in GRIDS and monoid in ("add", "multiply"):
-            instructions.append((3, rounding(element_type, 2, halves)))
-        last = instructions[-1][0]
-        operands = (Operand(storage, is_shared=False),) * 2
-        kernel = Kernel(operands, (), tuple(instructions), (last,), (0, 2), name_bits, columns)
-        return text_of(kernel, name)
-
-    return CountedKernel(text)
+    instructions = [(2, Instruction(op, (0, 1), storage))]
+    if element_type in GRIDS and monoid in ("add", "multiply"):
+        instructions.append((3, rounding(element_type, 2, halves)))
+    return storage, tuple(instructions)

@@ -277,7 +277,7 @@ def is_small(
     if isinstance(what, Codelet):
         if not (what.is_compiled or what.rearranges):
             return False
-        if what.overwrites_a_part and in_loop:
+        if (what.overwrites_a_part or what.rearranges) and in_loop:
             return True
     elif not isinstance(what, Definition):
         return False

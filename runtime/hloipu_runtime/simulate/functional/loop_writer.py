@@ -7,15 +7,18 @@ refused: it then stays Python's.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
+from hloipu_runtime.codelets.indexed.gather import Gather
+from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
+from hloipu_runtime.codelets.ops.join import Pad
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -23,11 +26,11 @@ from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Region, R
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import Definition, Repeat, RepeatWhile, ValueId
 from hloipu_runtime.simulate.functional.known_values import is_known
-from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import Refused, Sizes
+from hloipu_runtime.simulate.functional.region_values import Refused
+from hloipu_runtime.simulate.functional.region_windows import RegionWindows, cut
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 MOST_NODES = 400
@@ -64,7 +67,7 @@ def written_nodes(
     return _Writer(table, first, values).nodes(nodes, results)
 
 
-class _Writer(RegionReductions, RegionProducts):
+class _Writer(RegionReductions, RegionProducts, RegionWindows):
     def nodes(self, nodes: Sequence[Node], results: Sequence[ValueId]) -> Written:
         self._begin(results, {v: v for v in results})
         self._block(nodes, results)
@@ -186,6 +189,12 @@ class _Writer(RegionReductions, RegionProducts):
                 made = self._fused(what, node)
             case RowRegion():
                 made = self._rows(what, node)
+            case Gather():
+                made = [self._gather(what, node)]
+            case Scatter():
+                made = [self._scatter(what, node)]
+            case Pad():
+                made = [self._pad(what, node)]
             case Codelet(rearranges=True):
                 made = [self._seen(what, node)]
             case _:
@@ -224,7 +233,7 @@ class _Writer(RegionReductions, RegionProducts):
             source = self._value(piece.value)
             if isinstance(source, Register):
                 return source._replace(shape=shape)
-            view = _cut(source.view.reshape(piece.view), cuts_of(piece)[0])
+            view = cut(source.view.reshape(piece.view), cuts_of(piece)[0])
             return self._view(source, view)
         pieces = [(self._value(p.value), p.view, *cuts_of(p)) for p in what.pieces]
         if what.base is None:
@@ -232,76 +241,10 @@ class _Writer(RegionReductions, RegionProducts):
         else:
             target = self._overwritten(what.value, what.base, [x for x, *_ in pieces])
         for source, viewed, origin, box in pieces:
-            part = target.seen(_cut(target.view, box))
+            part = target.seen(cut(target.view, box))
             if isinstance(source, Place):
-                source = self._view(source, _cut(source.view.reshape(viewed), origin))
+                source = self._view(source, cut(source.view.reshape(viewed), origin))
             self.region.copy(source, part)
-        return target
-
-    def _overwritten(self, written: ValueId, base: ValueId, reads: Sequence[Held]) -> Place:
-        """Return an array to be changed in part: its own memory if it is dead, else a copy."""
-        source = self._value(base)
-        if isinstance(source, Place) and not source.memory.pointer.startswith("%outside"):
-            is_read = any(isinstance(x, Place) and x.memory is source.memory for x in reads)
-            if source.view.flags.c_contiguous and not is_read and self._is_dead(source.memory):
-                return source
-        if prod(self.table[written].shape) > MOST_ELEMENTS_MADE:
-            raise Refused
-        target = self._place_for(written, [source, *reads])
-        self.region.copy(source, target)
-        return target
-
-    def _start(self, value: ValueId, limit: int) -> str | None:
-        """Return where a window begins, from 0 to a limit; None: at 0."""
-        if not limit:
-            return None
-        held, (_, kind) = self._value(value), self._form(value)
-        if kind[0] not in "su" or kind == "u64":
-            raise Refused
-        region, name = self.region, self.region.one(held)
-        wide = region.op("convert", "s64", name, types=[kind])
-        low = region.op("integer_extremum:max", "s64", wide, "0")
-        return region.op("integer_extremum:min", "s64", low, str(limit))
-
-    def _window(self, data: Place, sizes: Sizes, starts: Sequence[ValueId]) -> Place:
-        """Return a window of an array as a place of its own."""
-        region = self.region
-        pointer = region.address(data)
-        for value, size, whole, stride in zip(
-            starts, sizes, data.view.shape, data.view.strides, strict=True
-        ):
-            start = self._start(value, whole - size)
-            if start is not None:
-                offset = region.new(f"mul nsw i64 {start}, {stride}")
-                pointer = region.new(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        view = _cut(data.view, [slice(n) for n in sizes])
-        return Place(Memory(pointer, 0, view), view, data.type)
-
-    def _slice(self, node: Node) -> Held:
-        shape = self.table[node.writes[0]].shape
-        data = self._value(node.reads[0])
-        if isinstance(data, Register):
-            return data._replace(shape=shape)
-        window = self._window(data, shape, node.reads[1:])
-        if prod(shape) == 1:
-            return self._loaded(window)
-        target = self.region.temporary(shape, data.type)
-        self.region.copy(window, target)
-        if not window.view.flags.c_contiguous or self._is_unsure(data):
-            self._doubt(target)
-        return target
-
-    def _update(self, node: Node) -> Held:
-        data, window, *starts = node.reads
-        shape = self.table[node.writes[0]].shape
-        if self.table[window].shape == shape:
-            return self._value(window)
-        update = self._value(window)
-        target = self._overwritten(node.writes[0], data, [update])
-        place = self._window(target, self.table[window].shape, starts)
-        if isinstance(update, Register):
-            update = update._replace(shape=place.view.shape)
-        self.region.copy(update, place)
         return target
 
     def _elementwise(self, what: Elementwise, node: Node) -> list[Held]:
@@ -311,10 +254,3 @@ class _Writer(RegionReductions, RegionProducts):
             for v, labels in zip(node.reads, what.labels, strict=True)
         ]
         return self._expression(what.expression, operands, shape, node.writes)
-
-
-def _cut(array: Array, parts: Sequence[slice]) -> Array:
-    """Return a part as an array, also of an array without dimensions."""
-    index: tuple[Any, ...] = (*parts, ...)
-    view: Array = array[index]
-    return view
