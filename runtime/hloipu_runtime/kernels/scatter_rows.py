@@ -8,10 +8,11 @@ so does each round. Rows of few elements are left to numpy's indexed ufuncs, whi
 elements in order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import Array, blocks
 from hloipu_runtime.kernels.core.extrema import bits_decide, extremum_keys, from_total_order_keys
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, finish, wrap_integer
@@ -24,7 +25,7 @@ from hloipu_runtime.kernels.sorting import stable_argsort
 INDEXED_CHUNK_ELEMENTS = 1 << 15
 """Element indices built at once for an indexed ufunc: 256 KiB, which a second-level cache holds."""
 
-WIDE_ROW, LARGE_SCATTER = 8, 1 << 8
+WIDE_ROW, LARGE_SCATTER = 8, 1 << 14
 """Elements of a row, and of all, from which on rounds take less than indexing elements."""
 
 ROUND_ELEMENTS = 1 << 15
@@ -104,13 +105,15 @@ def combine_rows(
         current = rows
         if combiner != "assign":  # of which numpy lets the last of several stay
             current = [table[at] for table in tables]
-            _combine_into(current, rows, combiner, element_types)
+            with quietly():
+                _combining(combiner, element_types)(current, rows)
         for table, new in zip(tables, current, strict=True):
             table[at] = new
     elif indexed and (rows[0].shape[1] < WIDE_ROW or rows[0].size < LARGE_SCATTER):
         _indexed(tables[0], targets, rows[0], monoid, element_types[0])
     else:
-        _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
+        with quietly():
+            _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
 
 
 def _can_be_indexed(monoid: str, element_type: str, table: Array, rows: Array) -> bool:
@@ -139,6 +142,7 @@ def _in_rounds(
     order, starts, counts = _by_target(targets)
     width = rows[0].shape[1]
     step = max(1, ROUND_ELEMENTS // width)
+    combine_into = _combining(combiner, element_types)
     for start in range(0, starts.size, step):
         piece = slice(start, start + step)
         first, count = starts[piece], counts[piece]
@@ -152,11 +156,9 @@ def _in_rounds(
                     _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
                 break
             taken = order[first[:size] + k]
-            values = [
-                r.take(taken, axis=0, out=b[:size], mode="clip")
-                for r, b in zip(rows, buffers, strict=True)
-            ]
-            _combine_into([x[:size] for x in accumulators], values, combiner, element_types)
+            for x, into in zip(rows, buffers, strict=True):
+                x.take(taken, axis=0, out=into[:size], mode="clip")
+            combine_into([x[:size] for x in accumulators], [x[:size] for x in buffers])
         for table, new in zip(tables, accumulators, strict=True):
             table[at] = new
 
@@ -173,27 +175,29 @@ def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: st
         into[...] = to_storage(reduced, element_type)
 
 
-def _combine_into(
-    current: Sequence[Array],
-    values: Sequence[Array],
-    combiner: Combiner | str,
-    element_types: Sequence[str],
-) -> None:
-    """Combine values into what is there, in place."""
+def _combining(
+    combiner: Combiner | str, element_types: Sequence[str]
+) -> Callable[[Sequence[Array], Sequence[Array]], None]:
+    """Return what combines values into what is there, in place."""
     if callable(combiner):
-        combine_window(current, values, combiner, element_types)
-        return
-    (into,), (element_type, *_) = current, element_types
-    with quietly():
-        if is_narrow(element_type) and combiner in ("add", "multiply"):
-            exact = UFUNCS[combiner](into, values[0])
+        return lambda current, values: combine_window(current, values, combiner, element_types)
+    ufunc, element_type = UFUNCS[combiner], element_types[0]
+    element = ELEMENT_TYPES[element_type]
+    wraps = element.is_integer and element.bits < 8
+    rounds = is_narrow(element_type) and combiner in ("add", "multiply")
+
+    def combine_into(current: Sequence[Array], values: Sequence[Array]) -> None:
+        into, taken = current[0], values[0]
+        if rounds:
+            exact = ufunc(into, taken)
             for target, x in blocks(into, exact):
                 round_block(x, element_type, target, origin_of(combiner))
             return
-        UFUNCS[combiner](into, values[0], out=into)
-    wrapped = wrap_integer(into, element_type)
-    if wrapped is not into:
-        into[...] = wrapped
+        ufunc(into, taken, out=into)
+        if wraps:
+            into[...] = wrap_integer(into, element_type)
+
+    return combine_into
 
 
 def _indexed(table: Array, targets: Targets, rows: Array, monoid: str, element_type: str) -> None:
@@ -241,13 +245,11 @@ def _by_target(targets: Array) -> tuple[Array, Array, Array]:
     return order, starts[by_count], counts[by_count]
 
 
-def _sizes_of_rounds(counts: Array) -> Iterator[int]:
-    """Yield how many of some targets have more than k updates, k from 0; `counts` descend."""
-    size, most = counts.size, int(counts[0])
-    for k in range(most):
-        while counts[size - 1] <= k:
-            size -= 1
-        yield size
+def _sizes_of_rounds(counts: Array) -> list[int]:
+    """Return how many of some targets have more than k updates, k from 0; `counts` descend."""
+    rounds = np.arange(counts[0])
+    sizes: list[int] = (counts.size - np.searchsorted(counts[::-1], rounds, side="right")).tolist()
+    return sizes
 
 
 def _ascending(values: Array) -> Array:

@@ -31,6 +31,7 @@ from hloipu_runtime.codelets.indexed.scatter_parts import (
     window_sizes,
 )
 from hloipu_runtime.codelets.ops.move import every_dimension
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.core.monoids import Combiner
 from hloipu_runtime.kernels.scatter import How, ScatterDimensions
 from hloipu_runtime.machine.charges import over
@@ -269,6 +270,58 @@ class Scatter(Codelet):
     def may_overwrite(self, operand: int) -> bool:
         """In place, what no window meets costs nothing."""
         return operand == 0
+
+    def combined_with(
+        self, combine: Codelet, others: Sequence[Array | None]
+    ) -> tuple[Codelet, int] | None:
+        """Return the sum of all updates in one table, where shares of them have one each."""
+        dims = self.dims
+        if not isinstance(combine, Reduce) or combine.parts:
+            return None
+        if (combine.monoid, combine.dimensions) != ("add", (0,)):
+            return None
+        batching = dims.input_batching_dims, dims.scatter_indices_batching_dims
+        if self.monoid != "add" or batching != ((0,), (0,)) or 0 in dims.update_window_dims:
+            return None
+        whole = ScatterDimensions(
+            dims.update_window_dims,
+            tuple(d - 1 for d in dims.inserted_window_dims),
+            tuple(d - 1 for d in dims.scatter_dims_to_operand_dims),
+            dims.index_vector_dim,
+        )
+        return SharedScatter(whole, self.element_types[0], combine), len(others)
+
+
+@codelet
+class SharedScatter(Codelet):
+    """Adds windows up from the sum of some tables on. Operands: tables, indices, updates, init.
+
+    No tile runs it: it is what shares of the updates, each with a table, make together.
+    """
+
+    name: ClassVar[str] = "shared-scatter"
+    dims: ScatterDimensions
+    element_type: str
+    summing: Reduce
+    """Of the tables."""
+
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
+        """Split nothing."""
+        whole = tuple((ALL,) * len(tensor.shape) for tensor in operands)
+        return Indexing((), whole, ((ALL,) * len(results[0].shape),))
+
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
+        """Scatter into the sum of the tables: of equal ones, that is one of them."""
+        tables, indices, updates, init = operands
+        first = tables._replace(array=tables.data[:1]) if not any(tables.data.strides) else tables
+        is_zero = first is not tables and not first.data.any()
+        (base,) = self.summing.run([first if is_zero else tables, init], results)
+        from hloipu_runtime.kernels.scatter import scatter
+
+        return scatter(
+            [base], indices.data, [updates.data], self.dims, "add", (self.element_type,),
+            in_place=True,
+        )  # fmt: skip
 
 
 class _Looks(NamedTuple):

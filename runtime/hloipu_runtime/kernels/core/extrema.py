@@ -53,7 +53,10 @@ def bits_decide(arrays: Sequence[Array]) -> bool:
         exponent = bits.dtype.type((1 << 8 * x.itemsize - 1) - (1 << mantissa))
         for start in range(0, bits.size, _BLOCK_ELEMENTS):
             block = bits[start : start + _BLOCK_ELEMENTS]
-            is_small = (block & exponent) == 0
+            exponents = block & exponent
+            if exponents.min():
+                continue
+            is_small = exponents == 0
             if np.logical_and(is_small, block != 0, out=is_small).any():
                 return True
     return False

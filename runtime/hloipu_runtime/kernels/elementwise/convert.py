@@ -75,12 +75,13 @@ def _float_to_integer(x: Array, to_type: str) -> Array:
 
 def _clamped(x: Array, low: int, high: int, out: Array) -> None:
     """Convert with every value that does not fit replaced: NaN by 0, the others by a bound."""
-    above = x >= float(high + 1)
-    below = x < float(low)
-    fits = np.where(above | below | np.isnan(x), x.dtype.type(0), x)
+    is_exact = high < 1 << 24
+    top = x.dtype.type(high) if is_exact else np.nextafter(x.dtype.type(high + 1), x.dtype.type(0))
+    fits = np.minimum(np.maximum(x, x.dtype.type(low)), top)
+    np.copyto(fits, 0, where=np.isnan(x))
     np.copyto(out, fits, casting="unsafe")
-    out[above] = high
-    out[below] = low
+    if not is_exact:  # the largest float below the bound is no bound
+        np.copyto(out, high, where=x > top)
 
 
 def bitcast_convert(x: Array, from_type: str, to_type: str) -> Array:
