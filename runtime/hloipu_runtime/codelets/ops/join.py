@@ -1,6 +1,7 @@
 """Padding."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import delivered, first_start
+from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import repeats_work, runs_work
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over
@@ -59,6 +61,10 @@ class Pad(Codelet):
             padded = movement.pad(source.data, value.data[(0,) * value.data.ndim], local)
             return [delivered(padded, result)]
         return [_padded_apart(source.data, value.data, local, result)]
+
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
+        """Return the padding of a whole tensor as one call."""
+        return one_call(partial(movement.pad, padding=self.padding), 2, results[0].part)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge filling the result and moving the operand in."""

@@ -1,5 +1,6 @@
 """Data movement: copy, transpose, reverse, slice, bit cast."""
 
+from operator import itemgetter, methodcaller
 from typing import ClassVar
 
 from hloipu_runtime.codelets.core.codelet import (
@@ -14,6 +15,7 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.placing import after_grid, delivered, first_start
+from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import copy_work, runs_work, transpose_work
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
@@ -42,6 +44,10 @@ class Copy(Codelet):
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return the operand, or a copy in the result's array."""
         return [delivered(operands[0].data, results[0])]
+
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
+        """Return the operand."""
+        return Straight({}, (), (0,))
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a contiguous copy."""
@@ -73,6 +79,10 @@ class Transpose(Codelet):
         view = movement.transpose(source.data, after_grid(source.grid, self.permutation))
         return [delivered(view, results[0])]
 
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
+        """Return the view of whole tensors."""
+        return one_call(methodcaller("transpose", self.permutation), 1, results[0].part)
+
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a copy, moved runs or transposed matrices, as the permutation needs."""
         source = operands[0]
@@ -99,6 +109,12 @@ class Reverse(Codelet):
         source = operands[0]
         axes = [len(source.grid) + d for d in self.dimensions]
         return [delivered(movement.reverse(source.data, axes), results[0])]
+
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
+        """Return the view of whole tensors."""
+        steps = [slice(None, None, -1 if d in self.dimensions else 1)
+                 for d in range(len(results[0].part))]  # fmt: skip
+        return one_call(itemgetter(movement.index_of(steps)), 1, results[0].part)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge runs of what lies behind the last flipped dimension."""
@@ -134,6 +150,15 @@ class StridedSlice(Codelet):
             at = start + first_start(result, d) * stride - first_start(source, d)
             slices.append(slice(at, at + result.part[d] * stride, stride))
         return [delivered(source.data[movement.index_of(slices)], result)]
+
+    def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
+        """Return the view of whole tensors."""
+        shape = results[0].part
+        slices = [
+            slice(start, start + n * stride, stride)
+            for start, n, stride in zip(self.starts, shape, self.strides, strict=True)
+        ]
+        return one_call(itemgetter(movement.index_of(slices)), 1, shape)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge runs: elements of the last dimensions that are neighbours in the operand too."""

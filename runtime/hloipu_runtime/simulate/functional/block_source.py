@@ -7,19 +7,22 @@ that is more than calls, `t1` a value within a node.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Value
 from hloipu_runtime.simulate.functional.buffers import Buffers
 from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.node_source import node_lines
-from hloipu_runtime.simulate.functional.nodes import Node
+from hloipu_runtime.simulate.functional.nodes import KnownWindow, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
+from hloipu_runtime.simulate.run.owning import first_held_alone
 
 General = Callable[[Node], Callable[..., None]]
 """Returns a node as a function of values, host and counts."""
@@ -114,15 +117,40 @@ class BlockSource:
                 stream = names.of("c", what.stream)
                 return [f"x = v[{what.value}]", *freed, f"host.give({stream}, x)", "x = None"]
             case s.Definition(base=None, pieces=(piece,)):
-                source = f"v[{piece.value}]"
-                if self.table[piece.value].shape != piece.view:
-                    source += f".reshape({names.of('c', piece.view)})"
-                origin, _ = cuts_of(piece)
-                if origin != tuple(slice(0, size) for size in piece.view):
-                    source += f"[{names.of('c', origin)}]"
-                return [f"v[{what.value}] = {source}", *freed]
+                return [f"v[{what.value}] = {self._piece(piece)}", *freed]
+            case s.Definition(base=None):
+                value = self.table[what.value]
+                empty = partial(np.empty, value.shape, storage_dtype(value.element_type))
+                put = [f"x[{names.of('c', cuts_of(p)[1])}] = {self._piece(p)}" for p in what.pieces]
+                begun = f"x = {names.of('f', empty)}()"
+                return [begun, *put, *freed, f"v[{what.value}] = x", "x = None"]
+            case KnownWindow():
+                return self._window(what, node)
             case _:
                 return [self._whole(node)]
+
+    def _piece(self, piece: s.Piece) -> str:
+        """Return what a piece takes of its value."""
+        source = f"v[{piece.value}]"
+        if self.table[piece.value].shape != piece.view:
+            source += f".reshape({self.names.of('c', piece.view)})"
+        origin, _ = cuts_of(piece)
+        if origin != tuple(slice(0, size) for size in piece.view):
+            source += f"[{self.names.of('c', origin)}]"
+        return source
+
+    def _window(self, what: KnownWindow, node: Node) -> list[str]:
+        """Return the lines of a slice, or of an update, in place where the data is held alone."""
+        (made,), (data, *window) = node.writes, node.reads
+        index, freed = f"v[{what.slot}]", freeing(node.frees)
+        if not window:
+            return [f"v[{made}] = v[{data}][{index}]", *freed]
+        lines = [f"x0, x1 = v[{data}], v[{window[0]}]", *freed]
+        lines.append(f"o = {self.names.of('f', first_held_alone)}(x0)")
+        return [
+            *lines, "if o is None: o = x0.copy()", f"o[{index}] = x1", f"v[{made}] = o",
+            "x0 = x1 = o = None",
+        ]  # fmt: skip
 
 
 def freeing(values: Sequence[s.ValueId]) -> list[str]:
@@ -151,9 +179,10 @@ def private_values(nodes: Sequence[Node], straights: Sequence[Straight | None]) 
 
 
 def loop_lines(
-    what: s.Repeat | s.RepeatWhile, node: Node, blocks: Sequence[str], turns: str
-) -> list[str]:
-    """Return the lines of a loop that goes through `turns`.
+    what: s.Repeat | s.RepeatWhile, node: Node, blocks: Sequence[str], turns: str,
+    given: Sequence[int] = (),
+) -> list[str]:  # fmt: skip
+    """Return the lines of a loop that goes through `turns`, each with what is `given` to values.
 
     `blocks` are the names of its body, or condition and body.
     """
@@ -162,7 +191,10 @@ def loop_lines(
     initial, turn = [x.initial for x in carried], [x.turn for x in carried]
     following, final = [x.following for x in carried], [x.final for x in carried]
     lines = _moved(initial, first, turn)
-    lines.append(f"for _ in {turns}:")
+    if given:
+        lines.append(f"for _, ({', '.join(f'v[{x}]' for x in given)},) in {turns}:")
+    else:
+        lines.append(f"for _ in {turns}:")
     if isinstance(what, s.RepeatWhile):
         lines.append(f"    {blocks[0]}(v, host, counts)")
         lines.append(f"    if not v[{what.predicate_value}]: break")

@@ -24,6 +24,7 @@ from hloipu_runtime.simulate.functional.block_source import (
     loop_lines,
 )
 from hloipu_runtime.simulate.functional.buffers import Buffers
+from hloipu_runtime.simulate.functional.known_turns import known_turns
 from hloipu_runtime.simulate.functional.known_values import first_values, with_known_values
 from hloipu_runtime.simulate.functional.logical_form import collapse
 from hloipu_runtime.simulate.functional.loop_turns import (
@@ -32,7 +33,7 @@ from hloipu_runtime.simulate.functional.loop_turns import (
     is_small_loop,
     small_runs,
 )
-from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
+from hloipu_runtime.simulate.functional.nodes import Collapsed, KnownWindow, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
 from hloipu_runtime.simulate.run.kept_state import Moment, kept_state, moments_of
@@ -149,7 +150,7 @@ class FunctionalEngine:
                 return self._branches(what, node)
             case s.Call():
                 return self._call(what, node)
-            case s.StreamIn() | s.StreamOut():
+            case s.StreamIn() | s.StreamOut() | KnownWindow():
                 raise TypeError(f"{type(what).__name__} is written as a line of its own")
 
     def _meeting(self, what: Collective, node: Node) -> Run:
@@ -166,16 +167,24 @@ class FunctionalEngine:
     def _loop(self, what: s.Repeat | s.RepeatWhile, node: Node) -> Run:
         parts = ("repeat",) if isinstance(what, s.Repeat) else ("condition", "while")
         is_whole = is_small_loop(node, self.program.values, self._first)
+        known = None
+        if is_whole:  # others may be compiled in part, with what is known
+            known = known_turns(node, self.program.values, self._first, self._bind)
+        bodies = node.blocks if known is None else (known.body,)
         blocks = [
             self._names.of("n", self._function(block, f"{node.place}/{part}", is_whole=is_whole))
-            for block, part in zip(node.blocks, parts, strict=True)
+            for block, part in zip(bodies, parts, strict=True)
         ]
         count = what.count if isinstance(what, s.Repeat) else None
         name, path = (self._names.of("c", x) for x in (what.name, f"{node.place}/{parts[-1]}"))
         turns = LoopTurns(node, self.program.values, self._first)
         given = f"v, counts, counts.iterations({name}, {path}, {count})"
         iterations = f"{self._names.of('f', turns.of)}({given})"
-        made: Run = self._made("v, host, counts", loop_lines(what, node, blocks, iterations))
+        if known is not None:
+            iterations = f"zip({iterations}, {self._names.of('f', known.turns)}())"
+        targets = () if known is None else known.targets
+        lines = loop_lines(what, node, blocks, iterations, targets)
+        made: Run = self._made("v, host, counts", lines)
         return made
 
     def _call(self, what: s.Call, node: Node) -> Run:

@@ -5,8 +5,18 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
 
+
+@dataclass(frozen=True)
+class KnownWindow:
+    """Takes a window of the first value, or replaces it by the second one."""
+
+    slot: int
+    """Where the window's index stands among the values."""
+
+
 What = (
     Codelet
+    | KnownWindow
     | s.Definition
     | s.StreamIn
     | s.StreamOut
