@@ -21,6 +21,7 @@ from tests.support.xla_oracle import Oracle
 REGIONS = """
 add { a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] add(a, b) }
 max { a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] maximum(a, b) }
+last { a = {t}[] parameter(0) ROOT b = {t}[] parameter(1) }
 or { a = pred[] parameter(0) b = pred[] parameter(1) ROOT r = pred[] or(a, b) }
 best {
   a = {t}[] parameter(0) i = s32[] parameter(1) b = {t}[] parameter(2) j = s32[] parameter(3)
@@ -90,6 +91,33 @@ BODIES = {
       i = s32[] convert(v) j = s32[] add(i, k)
       r = {t}[1,6] dynamic-slice(x, j, o), dynamic_slice_sizes={1,6} ny = {t}[6] reshape(r)""",
         "nx, ny"),
+    "picked": ("{t}[9,6] x, s32[4,2] y, {t}[4,5] z", """
+      kk = s32[1] reshape(k)
+      r = {t}[1,6] gather(x, kk), offset_dims={0,1}, collapsed_slice_dims={},
+        start_index_map={0}, index_vector_dim=0, slice_sizes={1,6}
+      g = {t}[4,3] gather(x, y), offset_dims={1}, collapsed_slice_dims={0},
+        start_index_map={0,1}, index_vector_dim=1, slice_sizes={1,3}
+      o = {t}[] constant(0.5) p = {t}[4,5] pad(g, o), padding=0_0x1_-1_1
+      nz = {t}[4,5] add(z, p) b = s32[4,2] broadcast(k), dimensions={} ny = s32[4,2] add(y, b)
+      q = {t}[6] reshape(r) c = {t}[9,6] broadcast(q), dimensions={1} nx = {t}[9,6] add(x, c)""",
+        "nx, ny, nz"),
+    "picked by batches": ("{t}[3,9] x, s32[3,4] y, {t}[3,4] z", """
+      i = s32[3,4,1] reshape(y)
+      nz = {t}[3,4] gather(x, i), offset_dims={}, collapsed_slice_dims={1}, start_index_map={1},
+        operand_batching_dims={0}, start_indices_batching_dims={0}, index_vector_dim=2,
+        slice_sizes={1,1}
+      ny = s32[3,4] add(y, y)
+      nx = {t}[3,9] scatter(x, i, z), update_window_dims={}, inserted_window_dims={1},
+        scatter_dims_to_operand_dims={1}, input_batching_dims={0},
+        scatter_indices_batching_dims={0}, index_vector_dim=2, to_apply=max""", "nx, ny, nz"),
+    "put": ("{t}[9,6] x, s32[12,1] y, {t}[12,6] u, s32[2] at, {t}[3,2] w", """
+      a = {t}[9,6] scatter(x, y, u), update_window_dims={1}, inserted_window_dims={0},
+        scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add
+      nx = {t}[9,6] scatter(a, at, w), update_window_dims={0,1}, inserted_window_dims={},
+        scatter_dims_to_operand_dims={0,1}, index_vector_dim=0, to_apply=last
+      b = s32[2] broadcast(k), dimensions={} nat = s32[2] add(at, b)
+      c = s32[12,1] broadcast(k), dimensions={} ny = s32[12,1] subtract(y, c)""",
+        "nx, ny, u, nat, w"),
     "handed on": ("{t}[8] x, {t}[8] y, {t}[8] z", "nz = {t}[8] add(x, z)", "y, nz, x"),
     "columns": ("{t}[4,6] x", """
       a = {t}[4,2] slice(x), slice={[0:4], [0:2]} b = {t}[4,4] slice(x), slice={[0:4], [2:6]}
@@ -162,7 +190,8 @@ ENTRY main {{
 CASES = [
     *((name, "f32", False) for name in BODIES),
     *((name, "f16", False) for name in ("scan", "sums", "softmax", "products", "transcendental")),
-    *((name, "bf16", True) for name in ("scalars", "sums", "products")),
+    *((name, "bf16", True) for name in ("scalars", "sums", "products", "put")),
+    *(("picked by batches", kind, False) for kind in ("bf16", "s32")),
     *((name, "f64", False) for name in ("short sums", "products", "transcendental")),
     ("scan", "f32", True),
 ]

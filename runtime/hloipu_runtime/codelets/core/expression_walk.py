@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
-from hloipu_runtime.kernels.core.blocks import Array, aligned_empty, blocks, put, repeats
+from hloipu_runtime.kernels.core.blocks import (
+    BLOCK_ELEMENTS,
+    Array,
+    aligned_empty,
+    blocks,
+    put,
+    repeats,
+)
 from hloipu_runtime.kernels.core.movement import contiguous
 
 ALIGNED_ELEMENTS = 1 << 14
@@ -21,6 +28,10 @@ Values = list[Any]
 """Arrays by number: operands first, nodes follow."""
 Operation = Callable[[Values, Array | None], Array]
 """A node on the values before it, and perhaps the array to write to."""
+
+
+_FEW_BLOCKS = 2
+"""So few are not worth a constant repeated over a block."""
 
 
 class Move(NamedTuple):
@@ -79,7 +90,7 @@ def in_blocks(
     aligned = [wholes[0], *arrays]
     align(aligned, len(aligned))
     calls = _calls(walk, wholes, arrays)
-    spread = _spread(walk)
+    spread = _spread(walk) if wholes[0].size > _FEW_BLOCKS * BLOCK_ELEMENTS else []
     fixed = list(walk.fixed)
     buffered = {move.buffer: move.dtype for move in walk.moves if move.buffer >= 0}
     buffers: dict[int, Array] = {}

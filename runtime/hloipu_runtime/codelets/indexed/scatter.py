@@ -289,7 +289,7 @@ class Scatter(Codelet):
             tuple(d - 1 for d in dims.scatter_dims_to_operand_dims),
             dims.index_vector_dim,
         )
-        return SharedScatter(whole, self.element_types[0], combine), len(others)
+        return SharedScatter(whole, self.element_types[0]), len(others)
 
 
 @codelet
@@ -302,8 +302,6 @@ class SharedScatter(Codelet):
     name: ClassVar[str] = "shared-scatter"
     dims: ScatterDimensions
     element_type: str
-    summing: Reduce
-    """Of the tables."""
 
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split nothing."""
@@ -315,7 +313,8 @@ class SharedScatter(Codelet):
         tables, indices, updates, init = operands
         first = tables._replace(array=tables.data[:1]) if not any(tables.data.strides) else tables
         is_zero = first is not tables and not first.data.any()
-        (base,) = self.summing.run([first if is_zero else tables, init], results)
+        summing = Reduce((0,), "add", None, (self.element_type,))
+        (base,) = summing.run([first if is_zero else tables, init], results)
         from hloipu_runtime.kernels.scatter import scatter
 
         return scatter(

@@ -8,6 +8,7 @@ import pytest
 from hloipu_runtime.codelets.core.codelet import ALL, Block, Index, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.indexed.scatter import Scatter
+from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.scatter import ScatterDimensions
 from hloipu_runtime.machine.load import load_machine
 from tests.support.arrays import Array
@@ -225,3 +226,36 @@ def test_workers_note_the_windows_of_their_tile_where_most_fall_elsewhere() -> N
     few = [operands[0], Tensor("s32", (6, 1)), Tensor("f32", (6, 8))]
     assert codelet.room_bytes(TINY, few, operands[:1]) == 0
     assert codelet.work(TINY, few, operands[:1]).assumed_cycles == 0
+
+
+@pytest.mark.parametrize("start", [0.0, 2.0])
+def test_shares_of_updates_with_a_table_each_are_one_sum(start: float) -> None:
+    dims = ScatterDimensions((2,), (1,), (1,), 2, (0,), (0,))
+    tables = Given("f32", np.broadcast_to(np.float32(start), (3, 9, 4)))
+    indices, updates, init = numbers((3, 15, 1)), counted(3, 15, 4), Given("f32", np.array(7, "f4"))
+    shares = Scatter(dims, "add", None, ("f32",))
+    combine = Reduce((0,), "add", None, ("f32",))
+    (sums,) = run_whole(shares, [tables, indices, updates], [Tensor("f32", (3, 9, 4))])
+    whole, taken = shares.combined_with(combine, [None]) or (shares, 0)
+    (made,) = run_whole(
+        whole, [tables, indices, updates, init][: 3 + taken], [Tensor("f32", (9, 4))]
+    )
+    np.testing.assert_array_equal(made, 7 + sums.sum(0))
+
+
+def test_shares_stay_apart_where_they_are_not_added_up_again() -> None:
+    dims = ScatterDimensions((2,), (1,), (1,), 2, (0,), (0,))
+    shares = Scatter(dims, "add", None, ("f32",))
+    for combine in (
+        Reduce((1,), "add", None, ("f32",)),
+        Reduce((0,), "maximum", None, ("f32",)),
+        Reduce((0,), "add", None, ("f32",), (3,)),
+        shares,
+    ):
+        assert shares.combined_with(combine, [None]) is None
+    assert (
+        Scatter(ROWS, "add", None, ("f32",)).combined_with(
+            Reduce((0,), "add", None, ("f32",)), [None]
+        )
+        is None
+    )
