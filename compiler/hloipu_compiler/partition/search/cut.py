@@ -45,6 +45,8 @@ class Cut:
     """Bytes from the host for each micro-batch, by stage."""
     given: Floats
     """Bytes to the host."""
+    updates: Floats
+    """Of each stage: `Loads.updates` of all that it reads."""
     update_cycles: Floats
     """Of each stage, without remote memory."""
     common_cycles: float
@@ -94,6 +96,8 @@ def cut_of(
         np.add.at(sums, at, np.diff(until))
         return sums
 
+    updates = np.zeros((stages, 2))
+    np.maximum.at(updates, at, form.loads.updates.T)
     homes = _homes(form, of_op)
     aside, optimizer = _aside(form, homes, stages)
     state = by_stage(form.loads.state_until)
@@ -106,7 +110,8 @@ def cut_of(
     return Cut(
         form, parts(survey), lambda: parts(form.survey_of_beside), state,
         by_stage(form.loads.gradients_until), optimizer,
-        *_host(form, of_op, stages), cycles, common, aside, _accumulators(form, of_op, stages),
+        *_host(form, of_op, stages), updates, cycles, common, aside,
+        _accumulators(form, of_op, stages),
         by_kind(LEAST_BYTES, STATE, STATE_CAST),
         _fetched(survey, form, of_op, again, stages, has_backward=has_backward),
         by_kind(LEAST_BYTES, CAST), by_kind(LEAST_BYTES, STATE_CAST), constants, left,

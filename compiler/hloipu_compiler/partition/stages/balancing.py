@@ -1,7 +1,8 @@
 """Balances forward ops over stages: least cost of the dearest stage within the memory budget.
 
 A stage costs its forward and backward cycles and what crosses its borders; it needs room for its
-state, accumulators and as many stashes as its schedule keeps. Cuts are found from the last stage
+state, accumulators and as many stashes as its schedule keeps, and for the update of its largest
+weight. Cuts are found from the last stage
 backwards (dynamic programming), since what a stage keeps depends on how many come after it. Where
 IPUs have several stages each, what counts is the sum on an IPU: cuts are moved, one and two at a
 time, until no move makes the dearest IPU cheaper. Of cuts that cost nearly the same those at which
@@ -64,6 +65,8 @@ class Budget:
     """Share of weights that does."""
     stashes: float = 1.0
     """Share of what waits for the backward pass that does."""
+    updating: float = 0.0
+    """What a byte counts while there is nothing but the update, to one that is kept meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,8 @@ class Burden:
     """With accumulators."""
     stash_bytes: float
     """Of all micro-batches that wait."""
-
-    @property
-    def memory_bytes(self) -> float:
-        """All that it keeps from slot to slot."""
-        return self.state_bytes + self.stash_bytes
+    memory_bytes: float
+    """All that it keeps from slot to slot, or what its update counts, if that is more."""
 
 
 def cuts_of(
@@ -178,14 +178,16 @@ class _Tables:
         self.state = budget.weights * _between(loads.state_until[ends])
         self.state += budget.accumulators * _between(loads.gradients_until[ends])
         self.state += budget.optimizer * _between(loads.optimizer_until[ends])
+        self.updating = budget.updating * (self.state + _most_between(loads, ends, budget))
         self.stash = budget.stashes * _between(loads.stash_until[ends])
         inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
         self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
 
     def kept(self, stage: int) -> Floats:
-        """Return the bytes that a stage keeps, by its first and last place."""
-        return self.state + self.waiting(stage)
+        """Return the bytes that a stage keeps or updates, by its first and last place."""
+        kept_bytes: Floats = np.maximum(self.state + self.waiting(stage), self.updating)
+        return kept_bytes
 
     def waiting(self, stage: int) -> Floats:
         """Return the bytes of micro-batches that wait, by a stage's first and last place."""
@@ -418,6 +420,19 @@ def _between(sums: Floats) -> Floats:
     return sums[None, :] - sums[:, None]
 
 
+def _most_between(loads: Loads, ends: Places, budget: Budget) -> Floats:
+    """Return the most bytes that the update of a weight makes, by a stage's first and last place.
+
+    What only the update reads comes to the tiles for it, unless it is there throughout.
+    """
+    most = np.zeros((len(ends), len(ends)))
+    if loads.updates.size:
+        between = np.maximum.reduceat(loads.updates[0 if budget.optimizer else 1], ends[:-1])
+        for first in range(len(between)):
+            most[first, first + 1 :] = np.maximum.accumulate(between[first:])
+    return most
+
+
 def burdens(
     loads: Loads,
     schedule: Schedule,
@@ -435,6 +450,6 @@ def burdens(
         forward = float(tables.forward[places])
         again = forward if tables.works_again(stage) else 0.0
         state, waiting = float(tables.state[places]), float(tables.waiting(stage)[places])
-        bytes_in = float(tables.crossing[stage])
-        burdens_by_stage.append(Burden(forward, backward + again, bytes_in, state, waiting))
+        bytes_in, kept = float(tables.crossing[stage]), float(tables.kept(stage)[places])
+        burdens_by_stage.append(Burden(forward, backward + again, bytes_in, state, waiting, kept))
     return burdens_by_stage

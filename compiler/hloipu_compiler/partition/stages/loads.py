@@ -5,7 +5,7 @@ first, values that the backward pass reads where they are read last.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +15,7 @@ from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
+from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 from hloipu_compiler.passes.outline_blocks import outlining_weight
@@ -47,6 +48,9 @@ class Loads:
     trains: bool
     inside: frozenset[int] = frozenset()
     """Places between ops of one trip of a loop: better not cut at."""
+    updates: Floats = field(default_factory=lambda: np.zeros((2, 0)))
+    """By forward op: most bytes that updating one of the weights takes that it reads first; and the
+    same with what only the update reads. Empty: nothing."""
 
 
 def loads_of(
@@ -112,7 +116,7 @@ class _Loading:
 
     def loads(self) -> Loads:
         backward, stash = self._backward()
-        state, optimizer, gradients = self._state()
+        state, optimizer, gradients, updates = self._state()
         forward = np.zeros(self.count)
         for place, position in enumerate(self.ahead):
             forward[place] = self.cycles[position]
@@ -120,6 +124,7 @@ class _Loading:
         return Loads(
             self.ahead, _sums(forward), _sums(backward), _sums(state), _sums(optimizer),
             _sums(gradients), _sums(stash), np.array(self._crossing()), update, self.trains,
+            updates=updates,
         )  # fmt: skip
 
     def _backward(self) -> tuple[Floats, Floats]:
@@ -145,8 +150,11 @@ class _Loading:
             return not isinstance(op.shape, TupleShape)
         return False
 
-    def _state(self) -> tuple[Floats, Floats, Floats]:
-        """Return bytes of state, of what only the update reads, and of gradients, by place."""
+    def _state(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return bytes of state, of what only the update reads, and of gradients, by place.
+
+        And the most bytes that updates of single weights take.
+        """
         readers = values_at_hand(self.entry, self.phases, self.place, small=True)
         parameters = parameter_positions(self.entry)
         state = np.zeros(self.count)
@@ -154,6 +162,7 @@ class _Loading:
         kept = {pair.parameter for pair in (*self.phases.kept, *self.phases.per_micro_batch)}
         elsewhere = 0.0
         trained = np.zeros(self.count)
+        places: dict[int, int] = {}
         for number, positions in enumerate(parameters):
             if number not in updated | kept and number not in self.constants:
                 continue
@@ -165,8 +174,13 @@ class _Loading:
             state[at] += size
             if number in updated:
                 trained[at] += size
+                places[number] = at
         optimizer = trained * (elsewhere / trained.sum()) if trained.sum() else np.zeros(self.count)
-        return state, optimizer, trained
+        updates = np.zeros((2, self.count))
+        for number, needed in bytes_of_updates(self.entry, self.phases, [*places]).items():
+            at = places[number]
+            updates[:, at] = np.maximum(updates[:, at], needed)
+        return state, optimizer, trained, updates
 
     def _crossing(self) -> list[float]:
         change = [0.0] * (self.count + 2)
