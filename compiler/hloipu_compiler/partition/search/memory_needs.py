@@ -52,6 +52,7 @@ def bytes_of(
         largest = _largest(cut.accumulators)
         gradients = np.maximum(gradients - _sums(cut.accumulators), 0.0)
         working = working + (_sums(cut.accumulators) if is_grouped else largest)[stage]
+    gradients = gradients + _elsewhere(candidate, cut)
     optimizer = cut.optimizer * share
     kept = state + gradients + parts.kept_bytes
     if not is_offloading:
@@ -96,6 +97,19 @@ def _update(
     if candidate.offload_weights:
         passing = passing + _largest(cut.weights)
     return resident, passing
+
+
+def _elsewhere(candidate: Candidate, cut: Cut) -> Floats:
+    """Return what stages have of weights of other IPUs: a copy, and what is added up for them."""
+    bytes_by_stage = np.zeros(candidate.stages)
+    ipu, places = (
+        candidate.ipu_of_stage,
+        2 - sum((candidate.offload_weights, candidate.offload_accumulators)),
+    )
+    for first, stage, size in cut.tied:
+        if ipu[first] != ipu[stage]:
+            bytes_by_stage[stage] += places * size
+    return bytes_by_stage
 
 
 def _sums(sizes: tuple[tuple[int, ...], ...]) -> Floats:

@@ -178,6 +178,13 @@ class _Tables:
         self.state = budget.weights * _between(loads.state_until[ends])
         self.state += budget.accumulators * _between(loads.gradients_until[ends])
         self.state += budget.optimizer * _between(loads.optimizer_until[ends])
+        self.tied = [
+            (first, last, (budget.weights + budget.accumulators) * size)
+            for first, last, size in loads.tied
+        ]
+        for first, last, size in self.tied:  # an IPU that reads a weight of another has it, too
+            begins = (ends > first) & (ends <= last)
+            self.state += size * np.outer(begins, ends > last)
         self.updating = budget.updating * (self.state + _most_between(loads, ends, budget))
         self.stash = budget.stashes * _between(loads.stash_until[ends])
         inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
@@ -306,6 +313,7 @@ class _Shared:
         self.scale = float(tables.work[0, self.last]) / len(number) or 1.0
         self.beside = Counter(self.ipus)
         """Stages of each IPU."""
+        self.tied = [(a, b, size / tables.budget.memory_bytes) for a, b, size in tables.tied]
 
     def starts(self) -> Iterator[list[int]]:
         """Yield cuts to begin with: stages as small as they share an IPU, or one large among them.
@@ -337,7 +345,17 @@ class _Shared:
             for stage in without:
                 each[stage] = 0.0
             sums.append(np.bincount(self.ipus, each, len(self.beside)).astype(np.float64))
+        begins = self.tables.ends[ends[1:-1]]
+        for *places, size in self.tied:
+            first, last = np.searchsorted(begins, places, "right").tolist()
+            if self._has_one(first, last) and not {first, last} & set(without):
+                sums[1][self.ipus[last]] -= size
         return sums[0], sums[1]
+
+    def _has_one(self, first: Places, last: Places) -> NDArray[np.bool_]:
+        """Return whether two stages that read one weight, of which each counts it, share an IPU."""
+        ipus = np.array(self.ipus)
+        return (first != last) & (ipus[first] == ipus[last])
 
     def _counts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
         """Return what counts of cycles and memory of IPUs, each to be summed over these.
@@ -387,6 +405,7 @@ class _Shared:
                 elif stage == stages[-1]:
                     part = table[stage][between, high]
                 of_ipu[self.ipus[stage]][number] = of_ipu[self.ipus[stage]][number] + part
+        self._count_once(ends, first, between, of_ipu)
         others = self._counts(*sums)
         for each in others:
             each[mine] = 0.0
@@ -398,6 +417,27 @@ class _Shared:
             return best
         ends[first : first + count] = [low + 1 + int(n) for n in at]
         return float(scores[at])
+
+    def _count_once(
+        self, ends: Sequence[int], first: int, between: slice, of_ipu: dict[int, list[Floats]]
+    ) -> None:
+        """Take off what two stages of an IPU count of one weight, by the cuts that are moved."""
+        shape = np.shape(next(iter(of_ipu.values()))[1])
+        begins = self.tables.ends[ends[1:-1]]
+        stages = range(first - 1, first + len(shape))
+        for *places, size in self.tied:
+            at = [int(np.searchsorted(begins, place, "right")) for place in places]
+            if not set(at) & set(stages):
+                continue
+            where = [np.full(shape, stage) for stage in at]
+            for number, place in enumerate(places):
+                if at[number] in stages:
+                    later = (self.tables.ends[between] <= place).astype(np.int64)
+                    more = later if len(shape) == 1 else later[:, None] + later[None, :]
+                    where[number] = stages[0] + more
+            is_one, ipu = self._has_one(*where), np.array(self.ipus)[where[1]]
+            for each, sums in of_ipu.items():
+                sums[1] = sums[1] - size * (is_one & (ipu == each))
 
     def limits(self, cuts: Sequence[int]) -> tuple[float, list[float], list[float]]:
         """Return the cost of the dearest IPU, and what each stage may cost and keep."""

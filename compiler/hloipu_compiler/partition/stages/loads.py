@@ -23,6 +23,9 @@ from hloipu_compiler.passes.outline_blocks import outlining_weight
 Floats = NDArray[np.float64]
 _LEAST_LAYER_BYTES = 4_000
 """Code that equal blocks save at least for cuts to keep them whole. Assumed."""
+_MOST_TIED = 8
+"""Weights that several ops read and that cuts are balanced for. Assumed: networks have one or two
+that are large, such as an embedding that is the output layer, too."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Loads:
     updates: Floats = field(default_factory=lambda: np.zeros((2, 0)))
     """By forward op: most bytes that updating one of the weights takes that it reads first; and the
     same with what only the update reads. Empty: nothing."""
+    tied: tuple[tuple[int, int, float], ...] = ()
+    """The first and the last op that read a weight, by place, and its bytes; of the largest."""
 
 
 def loads_of(
@@ -113,6 +118,7 @@ class _Loading:
             self.place[position] = place
         self.count = len(self.ahead)
         self.trains = bool(phases.gradients)
+        self.tied: list[tuple[int, int, float]] = []
 
     def loads(self) -> Loads:
         backward, stash = self._backward()
@@ -124,7 +130,7 @@ class _Loading:
         return Loads(
             self.ahead, _sums(forward), _sums(backward), _sums(state), _sums(optimizer),
             _sums(gradients), _sums(stash), np.array(self._crossing()), update, self.trains,
-            updates=updates,
+            updates=updates, tied=tuple(self.tied),
         )  # fmt: skip
 
     def _backward(self) -> tuple[Floats, Floats]:
@@ -167,7 +173,8 @@ class _Loading:
             if number not in updated | kept and number not in self.constants:
                 continue
             size = float(size_of(self.entry.instructions[positions[0]].shape)) if positions else 0.0
-            at = min((place for i in positions for place in readers[i]), default=-1)
+            reading = [place for i in positions for place in readers[i]]
+            at = min(reading, default=-1)
             if at < 0:
                 elsewhere += size
                 continue
@@ -175,6 +182,9 @@ class _Loading:
             if number in updated:
                 trained[at] += size
                 places[number] = at
+                if max(reading) > at:
+                    self.tied.append((at, max(reading), size))
+        self.tied = sorted(self.tied, key=lambda x: -x[2])[:_MOST_TIED]
         optimizer = trained * (elsewhere / trained.sum()) if trained.sum() else np.zeros(self.count)
         updates = np.zeros((2, self.count))
         for number, needed in bytes_of_updates(self.entry, self.phases, [*places]).items():
