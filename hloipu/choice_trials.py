@@ -19,6 +19,8 @@ from hloipu_runtime.watching import current_search, doing
 
 _TRIALS = 4
 """Programs that are made to find one that fits."""
+_DARING = 3
+"""Of these the first, which may be of what hardly fits, if it is much faster."""
 _SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 
@@ -111,7 +113,7 @@ def with_trials(
             ]
         if not left:
             break
-        best = choice_of(left)
+        best = choice_of(left, dares=number + 1 < _DARING and not rate)
     return chosen
 
 
@@ -155,7 +157,11 @@ def _as_large(
     over = memory.peak.total_bytes / memory.available_bytes
     off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
     return [
-        replace(estimate, fits=estimate.needed_bytes * off <= budget_bytes)
+        replace(
+            estimate,
+            needed_bytes=round(estimate.needed_bytes * off),
+            fits=estimate.needed_bytes * off <= budget_bytes,
+        )
         for estimate in left
         if estimate.needed_bytes < tried.needed_bytes
         and not (is_fitted and way_of(estimate.candidate) == way_of(tried.candidate))
