@@ -91,7 +91,7 @@ class Attempts:
         more than the draft that lacks memory: what takes less memory takes more cycles.
         """
         with self.phase("memory"):
-            if program.fits:
+            if program.fits or program.memory_plan.lacks_with_any_forms:
                 return program
             fastest = program.memory_plan.forms.fastest()
             costs = step_charges(program.program, program.machine, fastest)
