@@ -36,8 +36,11 @@ def with_merged_steps(current: Compilation) -> Compilation:
     from hloipu_compiler.lowering.hoisting.room import Draft
 
     known = current.draft
-    hoister = known.hoister if known is not None else hoister_of(current)
-    hoisting = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
+    if known is not None:
+        hoister, hoisting = known.hoister, known.hoister.where_free()
+    else:
+        hoister = hoister_of(current)
+        hoisting = hoister.by(request.tuning.hoist, is_draft=request.is_draft)
     if known is not None and hoisting is hoister.planned_none:
         hoisting = known.hoisting._replace(is_draft=False)
     elif hoisting.memory is None:

@@ -13,6 +13,7 @@ from hloipu.fitting.leaner import (
     changes,
     lacking_bytes,
     leaner_options,
+    may_lack_for_code,
     may_make_again,
     with_code_weighed,
     with_smaller_products,
@@ -91,7 +92,7 @@ class Attempts:
         more than the draft that lacks memory: what takes less memory takes more cycles.
         """
         with self.phase("memory"):
-            if program.fits:
+            if program.fits or program.memory_plan.lacks_with_any_forms:
                 return program
             fastest = program.memory_plan.forms.fastest()
             costs = step_charges(program.program, program.machine, fastest)
@@ -347,7 +348,8 @@ def _with_joined_reductions(
     `attempt`: by which `planned` was made, which lacks memory that code can lie in.
     """
     with attempts.phase("memory"):
-        if planned.least.memory_plan.has_room_for_code:
+        least = planned.least
+        if least.memory_plan.has_room_for_code or not may_lack_for_code(least):
             return attempt, planned
     joined = Attempt(attempt.options, weighs_code=True, parts_reductions=False)
     with doing("trying functions without single reductions"):

@@ -154,17 +154,21 @@ def with_code_weighed(
 
     So long as a program fits, what code would cost is not worth the cycles.
     """
-    if not program.code_memory:
+    if not may_lack_for_code(program):
         return program
     lacking = lacking_bytes(program)
-    code = max(int(ipu.code_bytes.max()) for ipu in program.memory_plan.ipus)
-    if lacking > code * program.machine.chip.tiles_per_ipu:
-        return program
     if not program.program.functions and not _is_cut(program):
         return program
     tried = compile_again()
     with phase("memory"):
         return tried if lacking_bytes(tried) < lacking else program
+
+
+def may_lack_for_code(program: CompiledProgram) -> bool:
+    """Whether no more is lacking than all of the code takes."""
+    code = max(int(ipu.code_bytes.max()) for ipu in program.memory_plan.ipus)
+    most = code * program.machine.chip.tiles_per_ipu
+    return program.code_memory and lacking_bytes(program) <= most
 
 
 def with_smaller_products(

@@ -40,7 +40,7 @@ def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
     forms = plan.forms.fastest()
     if not plan.code_memory or not plan.has_room_beside or (plan.fits and not plan.forms.price):
         return plan
-    if plan.lacks_in_any_order:
+    if plan.lacks_in_any_order or plan.lacks_with_any_forms:
         return plan
     latest = plan.with_forms(forms).placed() if plan.forms.price else plan
     for _ in range(_TRIES):

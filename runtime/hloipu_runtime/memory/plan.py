@@ -15,7 +15,7 @@ from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
 from hloipu_runtime.memory.placing import place
-from hloipu_runtime.memory.remote_parts import RemoteParts, remote_parts
+from hloipu_runtime.memory.remote_parts import RemoteParts, remote_bytes, remote_parts
 from hloipu_runtime.memory.requests import Live, Request, Requests, most_live
 from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
 from hloipu_runtime.program.mapping import Tiles
@@ -113,8 +113,7 @@ class MemoryPlan:
     @property
     def has_room_beside(self) -> bool:
         """Whether the remote memory of every IPU has room for what lies there."""
-        most = self.machine.remote.remote_bytes
-        return all(sum(parts.values()) <= most for parts in self.remote_parts)
+        return max(remote_bytes(self.program)) <= self.machine.remote.remote_bytes
 
     @property
     def lacks_in_any_order(self) -> bool:
@@ -128,6 +127,25 @@ class MemoryPlan:
             for variable, ranges in zip(self.program.variables, self.liveness.ranges, strict=True)
             if ranges
         )
+
+    @property
+    def lacks_with_any_forms(self) -> bool:
+        """Whether some tile is too full with its variables alone at its fullest moment.
+
+        Then no exchange can take another form that makes the program fit.
+        """
+        for ipu in self.ipus:
+            variable_bytes = ipu.live.most_bytes.copy()
+            for message in ipu.messages:
+                classes = ipu.classes.members[message.tiles]
+                points = ipu.live.peak_point[classes]
+                is_live = np.zeros(points.shape, np.bool_)
+                for first, last in message.ranges:
+                    is_live |= (first <= points) & (points <= last)
+                variable_bytes[classes] -= rounded(message.size_bytes, self.machine) * is_live
+            if int(variable_bytes.max()) > self.available_bytes:
+                return True
+        return False
 
     def placed(self) -> "MemoryPlan":
         """Return the plan with an address for every variable and message."""

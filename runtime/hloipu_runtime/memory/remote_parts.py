@@ -37,6 +37,18 @@ def remote_parts(program: Program) -> tuple[RemoteParts, ...]:
     return tuple({c: sizes[c] for c in RemoteCategory if sizes[c]} for sizes in bytes_by_ipu)
 
 
+def remote_bytes(program: Program) -> list[int]:
+    """Return for each IPU the bytes in remote memory, of one participant: the sums of its parts."""
+    bytes_by_ipu = [0] * program.ipus
+    remote = [variable for variable in program.variables if variable.role is Role.REMOTE]
+    if remote:
+        from hloipu_runtime.costs.collecting import bytes_of
+
+        for variable in remote:
+            bytes_by_ipu[variable.ipu] += bytes_of(variable)
+    return bytes_by_ipu
+
+
 def _categories(program: Program) -> dict[VariableId, RemoteCategory]:
     """Return the kind of what pipelines use: what they add up, hand on, or only read."""
     state_variables = frozenset(port.variable for port in program.state)

@@ -112,7 +112,9 @@ def with_code(cycles: int, smaller_cycles: int, *, fits: bool) -> tuple[Any, Any
     )
     draft = SimpleNamespace(
         fits=False, program=None, machine=None, assume_trips=None,
-        memory_plan=SimpleNamespace(forms=SimpleNamespace(fastest=lambda: None)),
+        memory_plan=SimpleNamespace(
+            forms=SimpleNamespace(fastest=lambda: None), lacks_with_any_forms=False
+        ),
         estimate=lambda: SimpleNamespace(lower_bound_cycles=cycles),
         with_chosen_forms=lambda: smaller,
     )  # fmt: skip

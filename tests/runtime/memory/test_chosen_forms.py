@@ -92,6 +92,42 @@ def test_no_other_forms_that_fit_take_fewer_cycles(
     assert len(seen) > 2
 
 
+def test_no_forms_make_room_for_variables_that_have_none() -> None:
+    """State grows until a tile is full of it; with the most messages first."""
+    seen = set()
+    for kept_bytes in range(40_000, 68_000, 1_000):
+        fastest = plan_memory(transposing(3, 20, kept_bytes=kept_bytes), load_machine("tiny"))
+        copies = {
+            t for x, _ in phases(fastest.program) if isinstance(x, Exchange) for t in x.transfers
+        }
+        buffered = {
+            t: max(
+                fastest.forms.choices(t),
+                key=lambda x: x.receiving.buffer_bytes + x.sending.buffer_bytes,
+            )
+            for t in copies
+        }
+        plan = fastest.with_forms(fastest.forms.with_smaller(buffered))
+        live_bytes = max(
+            sum(
+                variable.bytes_per_tile
+                for variable, ranges in zip(
+                    plan.program.variables, plan.liveness.ranges, strict=True
+                )
+                if 0 in variable.mapping.tiles.numbers and any(a <= at <= b for a, b in ranges)
+            )
+            for at in range(plan.liveness.points)
+        )
+        (ipu,) = plan.ipus
+        most = int(ipu.live.most_bytes.max())
+        assert plan.lacks_with_any_forms == (live_bytes > plan.available_bytes)
+        if plan.lacks_with_any_forms:
+            assert least_cycles((3, 20), kept_bytes, 65_536) is None
+            assert with_chosen_forms(plan) is plan
+        seen.add((plan.lacks_with_any_forms, most > plan.available_bytes))
+    assert seen == {(False, False), (False, True), (True, True)}
+
+
 def test_what_rearranges_takes_no_memory_of_code_but_its_own() -> None:
     """Twenty copies, all with the least code, whose vertices have state elsewhere."""
     program = transposing(*(1,) * 20)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hloipu_runtime.memory.remote_parts import RemoteCategory, remote_parts
+from hloipu_runtime.memory.remote_parts import RemoteCategory, remote_bytes, remote_parts
 from tests.support.pipelined_programs import PipelineMaker
 from tests.support.program_builder import ProgramBuilder
 
@@ -32,7 +32,10 @@ def test_parts_of_a_pipeline(
     if not is_state:
         program = replace(program, state=())
     assert remote_parts(program) == tuple({kind: BYTES * count} for count in counts)
+    assert remote_bytes(program) == [BYTES * count for count in counts]
 
 
 def test_nothing_lies_beside_ipus_that_use_no_remote_memory() -> None:
-    assert remote_parts(ProgramBuilder(ipus=2).program()) == ({}, {})
+    program = ProgramBuilder(ipus=2).program()
+    assert remote_parts(program) == ({}, {})
+    assert remote_bytes(program) == [0, 0]

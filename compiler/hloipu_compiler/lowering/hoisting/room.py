@@ -138,7 +138,7 @@ class Hoister:
         free byte. Where the memory plan lacks bytes all the same, it is done again with so many
         less; at last no copy is made before loops.
         """
-        options = [list(self._options(ipu)) for ipu in range(self.program.ipus)]
+        options = self._options
         if not any(options):
             return self.all()
         if is_draft and self.planned_none.memory is not None and not self.planned_none.memory.fits:
@@ -147,7 +147,14 @@ class Hoister:
             every = self._planned(self.all(), places_all=False)
             if every.memory is not None and every.memory.fits:
                 return every
-        none = self.planned_none
+        return self.where_free()
+
+    def where_free(self) -> Hoisting:
+        """Return the same where all copies together have no room, as in a draft that lacks memory.
+
+        A copy that may be kept takes more than the code to make it again.
+        """
+        options, none = self._options, self.planned_none
         needed = _needed_bytes(none)
         most = [max(self.available_bytes, int(of_tiles.max())) for of_tiles in needed]
         rooms = self._rooms(needed)
@@ -211,7 +218,12 @@ class Hoister:
         }
         return sorted(loops, reverse=True) + [OUTSIDE] * (copy.block == OUTSIDE)
 
-    def _options(self, ipu: int) -> Iterator[_Kept]:
+    @cached_property
+    def _options(self) -> list[list[_Kept]]:
+        """What could be kept, by IPU."""
+        return [list(self._options_on(ipu)) for ipu in range(self.program.ipus)]
+
+    def _options_on(self, ipu: int) -> Iterator[_Kept]:
         """Yield what could be kept on an IPU, in an order in which inner loops come first."""
         number, blocks = 0, self.blocks
         for copy in self.copies:
