@@ -17,6 +17,8 @@ from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.attributes import ConvolutionLabels
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.repeats import logistic_argument
+from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_runtime.element_types import ElementType
 
 EXACT = UNFLUSHED | frozenset(
@@ -70,6 +72,17 @@ def summed_products(module: Module, computation: Computation) -> frozenset[str]:
     )
 
 
+def logistic_quotients(module: Module, computation: Computation) -> frozenset[str]:
+    """Return the names of the quotients 1 / (1 + exp(-x)), which programs compute as one op."""
+    draft = Draft(module, computation)
+    draft.made.extend(computation.instructions)
+    return frozenset(
+        x.name
+        for x in computation.instructions
+        if x.opcode == "divide" and logistic_argument(draft, x) is not None
+    )
+
+
 def _sums(user: Instruction, is_summed: bool) -> bool:
     """Whether operands of an instruction may be part of a sum; of its own result it is known."""
     if user.opcode in UNFLUSHED:
@@ -81,14 +94,21 @@ def _sums(user: Instruction, is_summed: bool) -> bool:
 
 
 def freedom_of(
-    module: Module, computation: Computation, instruction: Instruction, summed: frozenset[str]
+    module: Module,
+    computation: Computation,
+    instruction: Instruction,
+    summed: frozenset[str],
+    logistic: frozenset[str],
 ) -> Freedom:
     """Return the freedom of an instruction whose result is made of floats or complex numbers.
 
-    `summed`: what `summed_products` says of the computation.
+    `summed`, `logistic`: what `summed_products` and `logistic_quotients` say of the computation.
     """
     element = array_leaves(instruction.shape)[0].element_type
     bits = _computed_bits(element)
+    if instruction.name in logistic and element.is_float and element.mantissa_bits < bits:
+        # The power and the sum are each rounded by half a step in the text, or not at all.
+        return Freedom(_bits_within(element.mantissa_bits, 1))
     if instruction.opcode == "custom-call":
         count = max((_elements(computation, i) for i in instruction.operands), default=2)
         return _sum_freedom(bits, LIBRARY_FACTOR, count)

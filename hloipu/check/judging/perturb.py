@@ -12,7 +12,12 @@ them alone. This is Monte Carlo arithmetic (Parker, UCLA CSD-970002, 1997) witho
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from hloipu.check.judging.op_freedom import EXACT, freedom_of, summed_products
+from hloipu.check.judging.op_freedom import (
+    EXACT,
+    freedom_of,
+    logistic_quotients,
+    summed_products,
+)
 from hloipu.check.judging.rounding_ops import F64_SCALAR, RoundingOps
 from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.interpret.widen import WideWriter, wide_shape, with_computations
@@ -73,6 +78,7 @@ class _Writing:
         self._forms = forms
         self._old = old
         self._summed = summed_products(forms.module, old)
+        self._logistic = logistic_quotients(forms.module, old)
         self._form = form
         self._writer = WideWriter(old)
         self._spread: int | None = None
@@ -138,7 +144,9 @@ class _Writing:
             return self._writer.widen(instruction, operands)
         if instruction.opcode == "convert":
             return self._ops.rounded(self._writer.widen(instruction, operands), instruction.shape)
-        freedom = freedom_of(self._forms.module, self._old, instruction, self._summed)
+        freedom = freedom_of(
+            self._forms.module, self._old, instruction, self._summed, self._logistic
+        )
         if freedom.operand_bits is not None:
             operands = [self._ops.moved(at, freedom.operand_bits) for at in operands]
         position = self._writer.widen(instruction, operands)

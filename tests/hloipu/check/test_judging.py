@@ -73,6 +73,34 @@ def test_planted_faults_are_found_and_the_right_module_agrees(kind: str, xla_cpu
     assert missed == []
 
 
+LOGISTIC = """HloModule m
+ENTRY e {
+  x = f16[64,64] parameter(0)
+  c = f16[64,64] parameter(1)
+  k = f16[] constant(1)
+  one = f16[64,64] broadcast(k), dimensions={}
+  slope = f16[] constant(-1)
+  slopes = f16[64,64] broadcast(slope), dimensions={}
+  n = f16[64,64] negate(x)
+  p = f16[64,64] exponential(n)
+  s = f16[64,64] add(p, one)
+  l = f16[64,64] divide(one, s)
+  ROOT r = f16[64,64] multiply(l, c)
+}
+"""
+
+
+def test_logistic_function_may_round_once(xla_cpu: XlaCpu) -> None:
+    """So programs compute it; a slope that is 2 % off is found all the same."""
+    right = parse(LOGISTIC)
+    leaves = flat(random_arguments(right, 1))
+    truth = truth_of(xla_cpu, right, leaves)
+    once = LOGISTIC.replace("divide(one, s)", "logistic(x)")
+    steep = LOGISTIC.replace("negate(x)", "multiply(x, slopes)").replace("(-1)", "(-1.02)")
+    assert agrees(right, parse(once), leaves, truth)
+    assert not agrees(right, parse(steep), leaves, truth)
+
+
 SCATTER = """HloModule m
 sum {
   a = bf16[] parameter(0)

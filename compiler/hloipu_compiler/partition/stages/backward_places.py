@@ -124,8 +124,10 @@ def _repeated(entry: Computation, phases: Phases, marked: Collection[int]) -> di
         if phase not in (FORWARD, FREE, BACKWARD) or position in marked or op.opcode in DISTINCT:
             continue
         if op.opcode in _RESHAPES:
-            reshaped[position] = reshaped[same[op.operands[0]]]
-            key: object = ("reshape", op.shape, reshaped[position])
+            whole = reshaped[position] = reshaped[same[op.operands[0]]]
+            key: object = ("reshape", op.shape, whole)
+            if op.shape == entry.instructions[whole].shape:
+                first.setdefault(key, whole)
         else:
             key = key_of_value(op, tuple([same[i] for i in op.operands]), frozenset())
         if key is None:

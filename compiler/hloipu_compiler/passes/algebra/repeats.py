@@ -67,7 +67,7 @@ _TYPES = frozenset({"f32", "f16"})
 
 
 def _divide(draft: Draft, x: Instruction) -> Instruction | None:
-    argument = _logistic_argument(draft, x)
+    argument = logistic_argument(draft, x)
     if argument is not None:
         return became(x, "logistic", (argument,))
     shape = static(x.shape)
@@ -109,7 +109,7 @@ def _exact_inverse(
     return draft.add(x, spread.opcode, shape, (number,), spread.attributes)
 
 
-def _logistic_argument(draft: Draft, x: Instruction) -> int | None:
+def logistic_argument(draft: Draft, x: Instruction) -> int | None:
     """Return x of 1 / (1 + exp(-x))."""
     if not is_value(draft, x.operands[0], 1):
         return None

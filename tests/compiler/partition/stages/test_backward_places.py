@@ -108,3 +108,35 @@ def test_backward_ops_read_no_stage_below_and_elements_stay_with_their_tuples(se
             if phase[position] == BACKWARD:
                 assert 0 <= stages[position] <= min(mine, default=count - 1)
                 assert not is_element(op) or [stages[position]] == mine
+
+
+MASKED = """HloModule m
+ENTRY e {
+  x = f32[4,128] parameter(0)
+  mask = f32[128] parameter(1)
+  low = f32[128] negate(mask)
+  b = f32[4,128] broadcast(low), dimensions={1}
+  f0 = f32[4,128] add(x, b)
+  f1 = f32[4,128] add(f0, b)
+  unit = f32[1,128] reshape(low)
+  same = f32[128] reshape(unit)
+  again = f32[4,128] broadcast(same), dimensions={1}
+  r1 = f32[4,128] add(f0, again)
+  g1 = f32[4,128] multiply(f1, r1)
+  ROOT g0 = f32[4,128] multiply(g1, f0)
+}
+"""
+
+
+def test_mask_that_is_reshaped_there_and_back_again_is_what_the_forward_pass_has() -> None:
+    """As a checkpoint's block makes it again: it does not draw the block to where it was made."""
+    entry = hloipu.verify(MASKED).entry
+    at = {op.name: n for n, op in enumerate(entry.instructions)}
+    forward = {"low": 0, "b": 0, "f0": 0, "f1": 1}
+    backward = ("unit", "same", "again", "r1", "g1", "g0")
+    phase = [""] * len(at)
+    for name, n in at.items():
+        phase[n] = FORWARD if name in forward else BACKWARD if name in backward else ""
+    marks = {at[name]: stage for name, stage in {**forward, "r1": 1, "g1": 1, "g0": 0}.items()}
+    stages = whole_stages(entry, Phases(tuple(phase), (), (), (), (), -1, (), ()), marks, 2)
+    assert [stages[at[name]] for name in ("again", "r1", "g1", "g0")] == [1, 1, 1, 0]
