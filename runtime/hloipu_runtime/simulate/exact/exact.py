@@ -21,10 +21,11 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.simulate.exact.copying import prepare_transfer
 from hloipu_runtime.simulate.exact.pipelining import pipelined
+from hloipu_runtime.simulate.exact.small_steps import SmallLoop, TileProgram
 from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole, scattering
 from hloipu_runtime.simulate.exact.tile_memories import TileMemories
 from hloipu_runtime.simulate.exact.vertices import prepare_group
-from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host
+from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host, in_range
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 
 Action = Callable[[], object]
@@ -49,6 +50,9 @@ class ExactEngine:
         self._ended = self._by_step(last, last.keys() - self.memories.state)
         """Of each step, the variables whose last use it is: prepared ones keep their memory."""
         self._actions: list[list[Action] | None] = [None] * len(steps)
+        self._tiles = TileProgram(program, self.memory)
+        self._together: list[Action] = []
+        """All of them, once they are prepared, some as one."""
         self._rewritten = sorted(written(program.body, program) & set(program.constants))
         """Constants that the program writes over."""
 
@@ -91,7 +95,7 @@ class ExactEngine:
             self._now.host = None
             self.memories.end_run()
             if self.memories.are_too_many:
-                self._actions = [None] * len(self._actions)
+                self._actions, self._together = [None] * len(self._actions), []
                 self.memories.forget()
         return counts
 
@@ -101,9 +105,11 @@ class ExactEngine:
         counts.ran("body")
         steps = self.program.body.steps
         if watch is None and counts.progress is None and None not in self._actions:
-            for actions in self._actions:
-                for action in actions or ():
-                    action()
+            if not self._together:
+                prepared = [actions or [] for actions in self._actions]
+                self._together = self._tiles.together(zip(steps, prepared, strict=True))
+            for action in self._together:
+                action()
             counts.done += len(steps)
             return
         for number, step in enumerate(steps):
@@ -255,7 +261,10 @@ class ExactEngine:
         return run
 
     def _sequence(self, step: s.Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
-        return [action for each in self._step_by_step(step, place, host, counts) for action in each]
+        prepared = self._step_by_step(step, place, host, counts)
+        if self.poison:
+            return [action for each in prepared for action in each]
+        return self._tiles.together(zip(step.steps, prepared, strict=True))
 
     def _step_by_step(
         self, step: s.Sequence, place: str, host: Host, counts: Counts
@@ -289,6 +298,7 @@ class ExactEngine:
 
     def _repeat(self, step: s.Repeat, place: str, host: Host, counts: Counts) -> Action:
         path = f"{place}/repeat"
+        loop = None if self.poison else SmallLoop(self._tiles, step, [path])
 
         @cache
         def prepared() -> list[Action]:
@@ -299,7 +309,8 @@ class ExactEngine:
             if not step.count:
                 return
             actions = prepared()
-            for _ in counts.iterations(step.name, path, step.count):
+            turns = counts.iterations(step.name, path, step.count)
+            for _ in turns if loop is None else loop.of(loop.memories, counts, turns):
                 for action in actions:
                     action()
 
@@ -339,12 +350,13 @@ class ExactEngine:
         return run
 
     def _repeat_while(self, step: s.RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
-        path = f"{place}/while"
+        path, asked = f"{place}/while", f"{place}/condition"
+        loop = None if self.poison else SmallLoop(self._tiles, step, [path, asked])
 
         @cache
         def condition() -> list[Action]:
             fresh = self._fresh(s.Sequence((step.condition, step.body)), step.carried)
-            return fresh + self._block(step.condition, f"{place}/condition", host, counts)
+            return fresh + self._block(step.condition, asked, host, counts)
 
         @cache
         def body() -> list[Action]:
@@ -352,7 +364,8 @@ class ExactEngine:
 
         def run() -> None:
             before, predicate = condition(), self.memory(step.predicate)
-            for _ in counts.iterations(step.name, path):
+            turns = counts.iterations(step.name, path)
+            for _ in turns if loop is None else loop.of(loop.memories, counts, turns):
                 for action in before:
                     action()
                 if not bool(predicate.whole()):
@@ -379,11 +392,6 @@ class ExactEngine:
                 action()
 
         return run
-
-
-def in_range(index: int, count: int) -> int:
-    """Return a branch number: what is out of range runs the last branch, as HLO has it."""
-    return index if 0 <= index < count else count - 1
 
 
 def left_by(step: s.Step) -> Iterator[tuple[s.VariableId, s.ValueId]]:

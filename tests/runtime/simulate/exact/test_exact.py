@@ -17,7 +17,7 @@ from hloipu_runtime.program.steps import (
     Sequence,
     StreamOut,
 )
-from hloipu_runtime.simulate.exact.exact import ExactEngine, in_range
+from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.exact.private_variables import private_variables
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.faults import TileFault
