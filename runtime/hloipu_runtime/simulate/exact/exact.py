@@ -8,6 +8,7 @@ runs as well: each step then finds its variables in the memories that they had i
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache, partial
+from itertools import chain
 from typing import assert_never
 
 import numpy as np
@@ -21,7 +22,13 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.simulate.exact.copying import prepare_transfer
 from hloipu_runtime.simulate.exact.pipelining import pipelined
-from hloipu_runtime.simulate.exact.small_steps import SmallLoop, TileProgram
+from hloipu_runtime.simulate.exact.small_steps import (
+    Prepared,
+    SmallLoop,
+    TileProgram,
+    called,
+    parts_of,
+)
 from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole, scattering
 from hloipu_runtime.simulate.exact.tile_memories import TileMemories
 from hloipu_runtime.simulate.exact.vertices import prepare_group
@@ -49,7 +56,7 @@ class ExactEngine:
         """Of each step, the results whose first use it is."""
         self._ended = self._by_step(last, last.keys() - self.memories.state)
         """Of each step, the variables whose last use it is: prepared ones keep their memory."""
-        self._actions: list[list[Action] | None] = [None] * len(steps)
+        self._actions: list[list[Prepared] | None] = [None] * len(steps)
         self._tiles = TileProgram(program, self.memory)
         self._together: list[Action] = []
         """All of them, once they are prepared, some as one."""
@@ -106,15 +113,14 @@ class ExactEngine:
         steps = self.program.body.steps
         if watch is None and counts.progress is None and None not in self._actions:
             if not self._together:
-                prepared = [actions or [] for actions in self._actions]
-                self._together = self._tiles.together(zip(steps, prepared, strict=True))
+                self._together = self._tiles.together(chain(*filter(None, self._actions)))
             for action in self._together:
                 action()
             counts.done += len(steps)
             return
         for number, step in enumerate(steps):
             is_prepared = self._actions[number] is not None
-            for action in self._actions_of(number, step):
+            for action in called(self._prepared(number, step)):
                 action()
             counts.advance()
             if watch is not None:
@@ -136,20 +142,22 @@ class ExactEngine:
             by_step[steps[variable]].append(variable)
         return by_step
 
-    def _actions_of(self, number: int, step: s.Step) -> list[Action]:
+    def _prepared(self, number: int, step: s.Step) -> list[Prepared]:
         """Return a step of the outermost level prepared, from the run before if there was one."""
-        actions = self._actions[number]
-        self.memories.may_share = actions is None
-        if actions is None:
+        prepared = self._actions[number]
+        self.memories.may_share = prepared is None
+        if prepared is None:
             if not self.poison:
                 # Others must not have the memory that a branch not yet taken will need.
                 for variable in self._touched[number]:
                     self.memory(variable)
             begun = [partial(self.memories.begin, variable) for variable in self._begun[number]]
-            actions = [*begun, *self._prepare(step, f"body/{number}", self._now, self._now)]
+            prepared = [(s.Sequence(()), begun)] if begun else []
+            for part in parts_of(step):
+                prepared.append((part, self._prepare(part, f"body/{number}", self._now, self._now)))
             if not self.poison:
-                self._actions[number] = actions
-        return actions
+                self._actions[number] = prepared
+        return prepared
 
     def memory(self, variable: s.VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
@@ -261,10 +269,12 @@ class ExactEngine:
         return run
 
     def _sequence(self, step: s.Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
-        prepared = self._step_by_step(step, place, host, counts)
-        if self.poison:
-            return [action for each in prepared for action in each]
-        return self._tiles.together(zip(step.steps, prepared, strict=True))
+        prepared = [
+            (part, self._prepare(part, f"{place}/{number}", host, counts))
+            for number, inner in enumerate(step.steps)
+            for part in parts_of(inner)
+        ]
+        return called(prepared) if self.poison else self._tiles.together(prepared)
 
     def _step_by_step(
         self, step: s.Sequence, place: str, host: Host, counts: Counts

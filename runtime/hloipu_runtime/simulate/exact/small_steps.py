@@ -4,6 +4,7 @@ See `functional/loop_turns.py`, which does the same for whole tensors.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class TileProgram:
         actions: list[Action] = []
         for are_simple, group in groupby(steps, lambda x: isinstance(x[0], _SIMPLE)):
             prepared = list(group)
-            calls = [action for _, own in prepared for action in own]
+            calls = called(prepared)
             if are_simple and len(calls) >= FEWEST_OPS:
                 actions.append(SmallSteps(self, prepared))
             else:
@@ -91,7 +92,7 @@ class SmallSteps:
 
     def __init__(self, tiles: TileProgram, steps: Sequence[Prepared]) -> None:
         self._tiles, self._steps = tiles, steps
-        self._actions = [action for _, own in steps for action in own]
+        self._actions = called(steps)
         self._seconds = 0.0
         self._parts: list[Action] = []
 
@@ -123,7 +124,7 @@ class SmallSteps:
 
         def end() -> None:
             nonlocal nodes
-            calls = [action for _, own in waiting for action in own]
+            calls = called(waiting)
             if len(calls) < FEWEST_OPS:
                 parts.extend(calls)
             else:
@@ -215,6 +216,21 @@ class SmallLoop(LoopTurns):
     def stays_in_python(self) -> bool:
         """Whether it is never compiled as a whole."""
         return self._compiled.stays_in_python
+
+
+def parts_of(step: s.Step) -> list[s.Step]:
+    """Return a step as several that come one after another: each group or transfer by itself."""
+    match step:
+        case s.ComputeSet():
+            return [s.ComputeSet((group,)) for group in step.groups]
+        case s.Exchange():
+            return [replace(step, transfers=(transfer,)) for transfer in step.transfers]
+    return [step]
+
+
+def called(steps: Iterable[Prepared]) -> list[Action]:
+    """Return the calls of steps."""
+    return [action for _, own in steps for action in own]
 
 
 def _is_plain(step: s.Step) -> bool:

@@ -11,14 +11,19 @@ from typing import Any
 
 import numpy as np
 
+from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
-from hloipu_runtime.codelets.core.grids import pair
+from hloipu_runtime.codelets.core.grids import pair, piece_runs, split
 from hloipu_runtime.codelets.core.native_lowering import storage_type
-from hloipu_runtime.codelets.dense.dot import Dot, folded_dot
+from hloipu_runtime.codelets.core.placing import same_memory
+from hloipu_runtime.codelets.dense.dot import Dot, cut_dimensions, folded_dot
+from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.instructions import is_known_type
 from hloipu_runtime.kernels.native.regions import Held, Memory, Place
 from hloipu_runtime.program.mapping import Sizes
@@ -65,13 +70,17 @@ class TileRegion(RegionReductions, RegionProducts):
         made: list[Held]
         if same is not None:
             made = [self.place(x, types[-1]) for x in same]
-        elif straight_on_tiles(codelet, operands, results) is None and not _by_body(codelet):
-            raise Refused
         else:
             given = [
                 self.place(x.data, kind)
                 for x, kind in zip(operands, types[: len(operands)], strict=True)
             ]
+            if isinstance(codelet, DynamicSlice | DynamicUpdateSlice):
+                self._windowed(codelet, given, targets[0], (*operands, *results), types)
+                return
+            straight = straight_on_tiles(codelet, operands, results)
+            if straight is None and not _is_in_any_order(codelet):
+                raise Refused
             made = self._made(codelet, given, operands, results, types)
         for k, (held, target) in enumerate(zip(made, targets, strict=True)):
             if isinstance(held, Place) and held.view.shape != target.view.shape:
@@ -116,7 +125,7 @@ class TileRegion(RegionReductions, RegionProducts):
                     for x, own in zip(given, labels, strict=True)
                 ]
                 return self._expression(codelet.expression, arranged, shape)
-            case Dot(part=0):
+            case Dot():
                 return [self._product_on_tiles(codelet, given, operands, results[0])]
             case Reduce(parts=()):
                 node = self._node_of(given, types, len(results), inits=len(results))
@@ -125,6 +134,8 @@ class TileRegion(RegionReductions, RegionProducts):
             case FusedReduce(parts=()):
                 node = self._node_of(given, types, len(results), inits=len(results))
                 return self._fused(_lifted(codelet, axes), node)
+            case Reduce() | FusedReduce():
+                return self._pieces(codelet, given, types, axes)
             case RowRegion():
                 return self._rows(_lifted(codelet, axes), self._node_of(given, types, 0))
         raise Refused
@@ -136,8 +147,8 @@ class TileRegion(RegionReductions, RegionProducts):
         reads = []
         for k, (place, kind) in enumerate(zip(given, types, strict=False)):
             if k >= len(given) - inits:
-                if any(n > 1 and step for n, step in zip(place.view.shape, place.view.strides)):
-                    raise Refused
+                if place.view.size > 1 and any(place.view.strides):
+                    raise Refused  # tiles hold memory of their own, which may differ
                 place = place.seen(place.view[(*(0 for _ in place.view.shape), ...)])
             else:
                 place = self.region.row_major(place)
@@ -150,6 +161,92 @@ class TileRegion(RegionReductions, RegionProducts):
         self._table.append(Value(kind, shape))
         return len(self._table) - 1
 
+    def _pieces(
+        self, codelet: Reduce | FusedReduce, given: list[Place], types: Sequence[str],
+        axes: int,
+    ) -> list[Held]:  # fmt: skip
+        """Reduce pieces of dimensions, which become dimensions of their own."""
+        cut = dict(zip(_shifted(axes, codelet.dimensions), codelet.parts, strict=False))
+        if isinstance(codelet, FusedReduce):
+            rank, labels = axes + codelet.rank, _behind(axes, codelet.labels)
+        else:
+            rank = given[0].view.ndim
+            labels = (tuple(range(rank)),) * len(given)
+        at = [d + sum(c < d for c in cut) for d in range(rank)]
+        seen, told = [], []
+        for place, own in zip(given, labels, strict=True):
+            place, sizes, numbers = self.region.row_major(place), list[int](), list[int]()
+            for label, size in zip(own, place.view.shape, strict=True):
+                part = cut.get(label, size)
+                if size % part:
+                    raise Refused
+                sizes += (size // part, part) if label in cut else (size,)
+                numbers += (at[label], at[label] + 1) if label in cut else (at[label],)
+            seen.append(place.seen(place.view.reshape(sizes, copy=False)))
+            told.append(tuple(numbers))
+        along = tuple(at[d] + (d in cut) for d in _shifted(axes, codelet.dimensions))
+        made: Sequence[Held]
+        if isinstance(codelet, Reduce) and codelet.body is not None:
+            made = self._pairwise(codelet.body, self._slabs(seen, along))
+        else:
+            start = [self._identity(codelet.monoid, kind) for kind in codelet.element_types]
+            kinds = [*types[: len(given)], *codelet.element_types]
+            node = self._node_of([*seen, *start], kinds, len(start), inits=len(start))
+            if isinstance(codelet, FusedReduce):
+                more = rank + len(cut)
+                fused = replace(codelet, labels=tuple(told), rank=more, dimensions=along, parts=())
+                made = self._fused(fused, node)
+            else:
+                made = self._reduce(replace(codelet, dimensions=along, parts=()), node)
+        kept = [d for d in range(rank + len(cut)) if d not in along]
+        first = [*range(axes), *(at[d] for d in cut)]
+        order = [kept.index(d) for d in (*first, *(d for d in kept if d not in first))]
+        shape = [0] * len(kept)
+        for place, numbers in zip(seen, told, strict=True):
+            for d, size in zip(numbers, place.view.shape, strict=True):
+                if d in kept:
+                    shape[kept.index(d)] = size
+        return [
+            x.seen(x.view.reshape(shape, copy=False).transpose(order))
+            if isinstance(x, Place)
+            else x
+            for x in made
+        ]
+
+    def _identity(self, monoid: str, element_type: str) -> Place:
+        dtype = storage_dtype(element_type)
+        kind = storage_type(element_type)
+        return self.region.constant(np.asarray(identity(monoid, dtype), dtype), kind)
+
+    def _windowed(
+        self, codelet: DynamicSlice | DynamicUpdateSlice, given: list[Place], target: Place,
+        blocks: Sequence[Block], types: Sequence[str],
+    ) -> None:  # fmt: skip
+        """Copy a window where all tiles together have it as one."""
+        updates = isinstance(codelet, DynamicUpdateSlice)
+        count = 2 if updates else 1
+        small, large = (blocks[1], blocks[0]) if updates else (blocks[-1], blocks[0])
+        first, second = (small, large) if updates else (large, small)
+        wholes = [
+            whole_of_parts(large, shared=not updates), whole_of_parts(small, shared=updates),
+            whole_of_parts(blocks[-1]),
+        ]  # fmt: skip
+        see_large, see_small, see_result = wholes
+        if see_large is None or see_small is None or see_result is None:
+            raise Refused
+        if not all(follows(first, d, second, d) for d in range(len(large.whole))):
+            raise Refused
+        starts = self._node_of(given[count:], types[count:], 0, inits=len(given) - count).reads
+        result = target.seen(see_result(target.view))
+        data = given[0].seen(see_large(given[0].view))
+        if not updates:
+            self.put([self._window(data, small.whole, starts)], [result])
+            return
+        if not same_memory(large.data, blocks[-1].data):
+            self.put([data], [result])
+        update = given[1].seen(see_small(given[1].view))
+        self.put([update], [self._window(result, small.whole, starts)])
+
     def _product_on_tiles(
         self, dot: Dot, given: Sequence[Place], operands: Sequence[Block], result: Block
     ) -> Held:
@@ -157,17 +254,21 @@ class TileRegion(RegionReductions, RegionProducts):
         lhs, rhs = operands
         taken = pair(lhs, rhs)
         folded = folded_dot(dot, taken.varies, len(lhs.part), len(rhs.part))
-        left, right = given[0].seen(taken.lhs), given[1].seen(taken.rhs)
-        product = self._arranged_product(left, right, folded.dimensions)
+        dims, a, b = folded.dimensions, taken.lhs, taken.rhs
+        if dot.part:
+            left, right = dims.lhs_contracting[0], dims.rhs_contracting[0]
+            (run,) = piece_runs(a.shape[left], dot.part)
+            a, b, dims = split(a, left, *run), split(b, right, *run), cut_dimensions(dims)
+        product = self._arranged_product(given[0].seen(a), given[1].seen(b), dims)
         product = self._rounded(product, dot.element_type)
         places: tuple[Any, ...] = tuple(slice(None) if any(both) else None for both in taken.varies)
         view = product.view.transpose(folded.order)[places]
         return product.seen(np.broadcast_to(view, result.data.shape))
 
 
-def _by_body(codelet: Codelet) -> bool:
-    """Whether it reduces by a body, in the order of its dimensions however tiles' parts lie."""
-    return isinstance(codelet, Reduce) and not codelet.monoid
+def _is_in_any_order(codelet: Codelet) -> bool:
+    """Whether it does the same however tiles' parts lie: its bits are those of `run` anyway."""
+    return isinstance(codelet, Elementwise) or (isinstance(codelet, Reduce) and not codelet.monoid)
 
 
 def _shifted(axes: int, dimensions: Sequence[int]) -> Sizes:

@@ -118,9 +118,7 @@ def _may_be_whole(
     return share <= MOST_OF_WHOLE or (share - 1) * most <= (classes - 1) * ELEMENTS_OF_A_CALL
 
 
-def _whole_call(
-    storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
-) -> GroupCall:
+def _whole_call(storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]) -> GroupCall:
     """Return the call that computes on whole parts, their unused ends included."""
     actions: list[Action] = []
     moving: list[MovingMemory | None] = [storage.moving for storage in storages]

@@ -7,7 +7,7 @@ refused: it then stays Python's.
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import Refused, Sizes
+from hloipu_runtime.simulate.functional.region_values import Refused, cut_of
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 MOST_NODES = 400
@@ -208,7 +208,7 @@ class _Writer(RegionReductions, RegionProducts):
             source = self._value(piece.value)
             if isinstance(source, Register):
                 return source._replace(shape=shape)
-            view = _cut(source.view.reshape(piece.view), cuts_of(piece)[0])
+            view = cut_of(source.view.reshape(piece.view), cuts_of(piece)[0])
             return self._view(source, view)
         pieces = [(self._value(p.value), p.view, *cuts_of(p)) for p in what.pieces]
         if what.base is None:
@@ -216,9 +216,9 @@ class _Writer(RegionReductions, RegionProducts):
         else:
             target = self._overwritten(what.value, what.base, [x for x, *_ in pieces])
         for source, viewed, origin, box in pieces:
-            part = target.seen(_cut(target.view, box))
+            part = target.seen(cut_of(target.view, box))
             if isinstance(source, Place):
-                source = self._view(source, _cut(source.view.reshape(viewed), origin))
+                source = self._view(source, cut_of(source.view.reshape(viewed), origin))
             self.region.copy(source, part)
         return target
 
@@ -234,32 +234,6 @@ class _Writer(RegionReductions, RegionProducts):
         target = self._place_for(written, [source, *reads])
         self.region.copy(source, target)
         return target
-
-    def _start(self, value: ValueId, limit: int) -> str | None:
-        """Return where a window begins, from 0 to a limit; None: at 0."""
-        if not limit:
-            return None
-        held, (_, kind) = self._value(value), self._form(value)
-        if kind[0] not in "su" or kind == "u64":
-            raise Refused
-        region, name = self.region, self.region.one(held)
-        wide = region.op("convert", "s64", name, types=[kind])
-        low = region.op("integer_extremum:max", "s64", wide, "0")
-        return region.op("integer_extremum:min", "s64", low, str(limit))
-
-    def _window(self, data: Place, sizes: Sizes, starts: Sequence[ValueId]) -> Place:
-        """Return a window of an array as a place of its own."""
-        region = self.region
-        pointer = region.address(data)
-        for value, size, whole, stride in zip(
-            starts, sizes, data.view.shape, data.view.strides, strict=True
-        ):
-            start = self._start(value, whole - size)
-            if start is not None:
-                offset = region.new(f"mul nsw i64 {start}, {stride}")
-                pointer = region.new(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        view = _cut(data.view, [slice(n) for n in sizes])
-        return Place(Memory(pointer, 0, view), view, data.type)
 
     def _slice(self, node: Node) -> Held:
         shape = self.table[node.writes[0]].shape
@@ -295,10 +269,3 @@ class _Writer(RegionReductions, RegionProducts):
             for v, labels in zip(node.reads, what.labels, strict=True)
         ]
         return self._expression(what.expression, operands, shape, node.writes)
-
-
-def _cut(array: Array, parts: Sequence[slice]) -> Array:
-    """Return a part as an array, also of an array without dimensions."""
-    index: tuple[Any, ...] = (*parts, ...)
-    view: Array = array[index]
-    return view
