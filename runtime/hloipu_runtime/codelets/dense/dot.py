@@ -171,7 +171,7 @@ class Dot(Codelet):
         taken = left(lhs.data), right(rhs.data)
         if not all(0 < x.size <= MOST_ELEMENTS for x in (*taken, result.data)):
             return None
-        how = arrangement(*taken, _cut(dims) if self.part else dims)
+        how = arrangement(*taken, cut_dimensions(dims) if self.part else dims)
         writer = CallWriter([lhs.data.shape, rhs.data.shape])
         a = _written_matrices(writer, 0, left, how.left, lhs.data)
         b = _written_matrices(writer, 1, right, how.right, rhs.data)
@@ -214,7 +214,7 @@ class Dot(Codelet):
                 return lambda a, b, out: whole(a, b)
             return dotting(a.shape, b.shape, dimensions, self.element_type)
         left, right = dimensions.lhs_contracting[0], dimensions.rhs_contracting[0]
-        cut = _cut(dimensions)
+        cut = cut_dimensions(dimensions)
         pieces = []
         for run in piece_runs(a.shape[left], self.part):
             x, y = split(a, left, *run).shape, split(b, right, *run).shape
@@ -378,7 +378,7 @@ def folded_dot(
 
 
 @lru_cache(maxsize=1024)
-def _cut(dims: DotDimensions) -> DotDimensions:
+def cut_dimensions(dims: DotDimensions) -> DotDimensions:
     """Return the dims after the first contracted one was split into (pieces, size)."""
     left, right = dims.lhs_contracting[0], dims.rhs_contracting[0]
     return DotDimensions(

@@ -4,7 +4,7 @@ Sizes and strides are numbers in the text. An array lies in some memory, and is 
 array that lies likewise in a stand-in for that memory; a value of one element is in a register.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -147,6 +147,42 @@ class Region:
         self.line(f"br i1 {more}, label %{label}, label %{end}{told}")
         self.text.lines[place] = f"  {turn} = phi i64 [0, %{before}], [{following}, %{self._label}]"
         self.begin(end)
+
+    def turns(
+        self, body: Callable[[], None], *, condition: Callable[[], str] | None = None,
+        begin: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Write the turns of a loop as the header asks for, and the end of the function.
+
+        Each turn begins with `begin`, then asks for the condition, if there is one.
+        """
+        most, done_at, ended_at = (
+            self.new(f"getelementptr i64, ptr %header, i64 {k}") if k else "%header"
+            for k in range(3)
+        )
+        bound = self.new(f"load i64, ptr {most}")
+        self.jump("head")
+        self.begin("head")
+        phi = len(self.text.lines)
+        self.line("")
+        begin()
+        again = self.new(f"icmp ult i64 %done, {bound}")
+        self.choose(again, "going", "stopped")
+        self.begin("going")
+        if condition is not None:
+            self.choose(condition(), "body", "ended")
+            self.begin("body")
+        body()
+        following = self.new("add nuw i64 %done, 1")
+        self.text.lines[phi] = f"  %done = phi i64 [0, %entry], [{following}, %{self._label}]"
+        self.jump("head")
+        for label, ended in (("ended", 1), ("stopped", 0)):
+            if label == "ended" and condition is None:
+                continue
+            self.begin(label)
+            self.line(f"store i64 %done, ptr {done_at}")
+            self.line(f"store i64 {ended}, ptr {ended_at}")
+            self.line("ret void")
 
     # --- memory -----------------------------------------------------------------------------------
     def temporary(self, shape: Sizes, kind: str) -> Place:

@@ -19,6 +19,16 @@ def prepare_transfer(
     transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
 ) -> Callable[[], None]:
     """Return the action of one transfer; raises TileFault where it leaves its variables."""
+    views = views_of(transfer, source, destination, name)
+    if not isinstance(views, tuple):
+        return views
+    return _copy(*views, source, destination) if views[0].size else _nothing
+
+
+def views_of(
+    transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
+) -> tuple[Array, Array] | Callable[[], None]:
+    """Return the views of memories that a transfer copies to and from; what copies, of others."""
     if transfer.tiles != destination.mapping.tiles or transfer.spans != destination.mapping.spans:
         message = f"variable {transfer.destination} does not lie where the parts of a transfer go"
         raise TileFault(name, message)
@@ -32,7 +42,7 @@ def prepare_transfer(
     for dimension, span in enumerate(transfer.spans):
         target, origin = _picks(transfer, dimension, span, destination.shape[dimension], name)
         if _count(target) == 0:
-            return _nothing
+            return destination.merged[:0], source.merged[:0]
         targets.append(target)
         origins.append(origin)
     into = _selector(targets, lead, destination.merged.shape)
@@ -41,7 +51,7 @@ def prepare_transfer(
     # A value whose parts overlap is put together anew for each run.
     memory = source.merged if source.value is None else source.value
     if all(isinstance(x, slice) for x in into) and np.may_share_memory(taken, memory):
-        return _copy(destination.merged[(*into, ...)], taken, source, destination)
+        return destination.merged[(*into, ...)], taken
 
     def run() -> None:
         to = destination.merged

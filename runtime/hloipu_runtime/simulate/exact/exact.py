@@ -8,6 +8,7 @@ runs as well: each step then finds its variables in the memories that they had i
 
 from collections.abc import Callable, Iterator, Mapping, Set
 from functools import cache, partial
+from itertools import chain
 from typing import assert_never
 
 import numpy as np
@@ -21,10 +22,17 @@ from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.uses import used, written
 from hloipu_runtime.simulate.exact.copying import prepare_transfer
 from hloipu_runtime.simulate.exact.pipelining import pipelined
+from hloipu_runtime.simulate.exact.small_steps import (
+    Prepared,
+    SmallLoop,
+    TileProgram,
+    called,
+    parts_of,
+)
 from hloipu_runtime.simulate.exact.storage import TileStorage, scatter_whole, scattering
 from hloipu_runtime.simulate.exact.tile_memories import TileMemories
 from hloipu_runtime.simulate.exact.vertices import prepare_group
-from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host
+from hloipu_runtime.simulate.run.host import Counts, CurrentRun, Host, in_range
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 
 Action = Callable[[], object]
@@ -48,7 +56,10 @@ class ExactEngine:
         """Of each step, the results whose first use it is."""
         self._ended = self._by_step(last, last.keys() - self.memories.state)
         """Of each step, the variables whose last use it is: prepared ones keep their memory."""
-        self._actions: list[list[Action] | None] = [None] * len(steps)
+        self._actions: list[list[Prepared] | None] = [None] * len(steps)
+        self._tiles = TileProgram(program, self.memory)
+        self._together: list[Action] = []
+        """All of them, once they are prepared, some as one."""
         self._rewritten = sorted(written(program.body, program) & set(program.constants))
         """Constants that the program writes over."""
 
@@ -91,7 +102,7 @@ class ExactEngine:
             self._now.host = None
             self.memories.end_run()
             if self.memories.are_too_many:
-                self._actions = [None] * len(self._actions)
+                self._actions, self._together = [None] * len(self._actions), []
                 self.memories.forget()
         return counts
 
@@ -101,14 +112,15 @@ class ExactEngine:
         counts.ran("body")
         steps = self.program.body.steps
         if watch is None and counts.progress is None and None not in self._actions:
-            for actions in self._actions:
-                for action in actions or ():
-                    action()
+            if not self._together:
+                self._together = self._tiles.together(chain(*filter(None, self._actions)))
+            for action in self._together:
+                action()
             counts.done += len(steps)
             return
         for number, step in enumerate(steps):
             is_prepared = self._actions[number] is not None
-            for action in self._actions_of(number, step):
+            for action in called(self._prepared(number, step)):
                 action()
             counts.advance()
             if watch is not None:
@@ -130,20 +142,22 @@ class ExactEngine:
             by_step[steps[variable]].append(variable)
         return by_step
 
-    def _actions_of(self, number: int, step: s.Step) -> list[Action]:
+    def _prepared(self, number: int, step: s.Step) -> list[Prepared]:
         """Return a step of the outermost level prepared, from the run before if there was one."""
-        actions = self._actions[number]
-        self.memories.may_share = actions is None
-        if actions is None:
+        prepared = self._actions[number]
+        self.memories.may_share = prepared is None
+        if prepared is None:
             if not self.poison:
                 # Others must not have the memory that a branch not yet taken will need.
                 for variable in self._touched[number]:
                     self.memory(variable)
             begun = [partial(self.memories.begin, variable) for variable in self._begun[number]]
-            actions = [*begun, *self._prepare(step, f"body/{number}", self._now, self._now)]
+            prepared = [(s.Sequence(()), begun)] if begun else []
+            for part in parts_of(step):
+                prepared.append((part, self._prepare(part, f"body/{number}", self._now, self._now)))
             if not self.poison:
-                self._actions[number] = actions
-        return actions
+                self._actions[number] = prepared
+        return prepared
 
     def memory(self, variable: s.VariableId) -> TileStorage:
         """Return a variable's memory, made on the first request."""
@@ -255,7 +269,12 @@ class ExactEngine:
         return run
 
     def _sequence(self, step: s.Sequence, place: str, host: Host, counts: Counts) -> list[Action]:
-        return [action for each in self._step_by_step(step, place, host, counts) for action in each]
+        prepared = [
+            (part, self._prepare(part, f"{place}/{number}", host, counts))
+            for number, inner in enumerate(step.steps)
+            for part in parts_of(inner)
+        ]
+        return called(prepared) if self.poison else self._tiles.together(prepared)
 
     def _step_by_step(
         self, step: s.Sequence, place: str, host: Host, counts: Counts
@@ -289,6 +308,7 @@ class ExactEngine:
 
     def _repeat(self, step: s.Repeat, place: str, host: Host, counts: Counts) -> Action:
         path = f"{place}/repeat"
+        loop = None if self.poison else SmallLoop(self._tiles, step, [path])
 
         @cache
         def prepared() -> list[Action]:
@@ -299,7 +319,8 @@ class ExactEngine:
             if not step.count:
                 return
             actions = prepared()
-            for _ in counts.iterations(step.name, path, step.count):
+            turns = counts.iterations(step.name, path, step.count)
+            for _ in turns if loop is None else loop.of(loop.memories, counts, turns):
                 for action in actions:
                     action()
 
@@ -339,12 +360,13 @@ class ExactEngine:
         return run
 
     def _repeat_while(self, step: s.RepeatWhile, place: str, host: Host, counts: Counts) -> Action:
-        path = f"{place}/while"
+        path, asked = f"{place}/while", f"{place}/condition"
+        loop = None if self.poison else SmallLoop(self._tiles, step, [path, asked])
 
         @cache
         def condition() -> list[Action]:
             fresh = self._fresh(s.Sequence((step.condition, step.body)), step.carried)
-            return fresh + self._block(step.condition, f"{place}/condition", host, counts)
+            return fresh + self._block(step.condition, asked, host, counts)
 
         @cache
         def body() -> list[Action]:
@@ -352,7 +374,8 @@ class ExactEngine:
 
         def run() -> None:
             before, predicate = condition(), self.memory(step.predicate)
-            for _ in counts.iterations(step.name, path):
+            turns = counts.iterations(step.name, path)
+            for _ in turns if loop is None else loop.of(loop.memories, counts, turns):
                 for action in before:
                     action()
                 if not bool(predicate.whole()):
@@ -379,11 +402,6 @@ class ExactEngine:
                 action()
 
         return run
-
-
-def in_range(index: int, count: int) -> int:
-    """Return a branch number: what is out of range runs the last branch, as HLO has it."""
-    return index if 0 <= index < count else count - 1
 
 
 def left_by(step: s.Step) -> Iterator[tuple[s.VariableId, s.ValueId]]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -35,16 +35,34 @@ ELEMENTS_OF_A_CALL = 1 << 12
 """More of them are computed on where that saves a call of a codelet for each so many (assumed)."""
 
 
+class GroupCall(NamedTuple):
+    """A call of a group's codelet: on a size class of tiles, or on all of them."""
+
+    blocks: Sequence[Block]
+    """Of the operands, then of the results."""
+    moving: Sequence[MovingMemory | None]
+    """Of each block: the memory that it lies in, if that moves."""
+    before: Sequence[Action] = ()
+
+
 def prepare_group(
     group: VertexGroup,
     inputs: Sequence[TileStorage],
     outputs: Sequence[TileStorage],
     scratch: Scratch,
 ) -> list[Action]:
-    """Return the calls that compute a group, one size class of tiles after the other.
+    """Return the actions that compute a group, one call after the other.
 
     What stands between them is in `scratch`. Raises TileFault for parts that are not there.
     """
+    calls = calls_of(group, inputs, outputs)
+    return [action for call in calls for action in (*call.before, *_actions(group, call, scratch))]
+
+
+def calls_of(
+    group: VertexGroup, inputs: Sequence[TileStorage], outputs: Sequence[TileStorage]
+) -> list[GroupCall]:
+    """Return the calls that compute a group, one size class of tiles after the other."""
     operands = (*group.inputs, *group.outputs)
     storages = (*inputs, *outputs)
     for operand, storage in zip(operands, storages, strict=True):
@@ -67,8 +85,13 @@ def prepare_group(
         ]
         zeros += [[] for _ in outputs]
         if _may_be_whole(group.codelet, storages, zeros, len(classes)):
-            return _whole_actions(group, storages, zeros, scratch)
-    return [x for each in classes for x in _class_actions(group, each, storages, scratch)]
+            return [_whole_call(storages, zeros)]
+    moving = [storage.moving for storage in storages]
+    return [
+        GroupCall(blocks, moving)
+        for blocks in (_class_blocks(group, each, storages) for each in classes)
+        if not all(0 in block.part for block in blocks[len(group.inputs) :])
+    ]
 
 
 def _reads_all_it_has(operand: Operand, storage: TileStorage) -> bool:
@@ -95,15 +118,10 @@ def _may_be_whole(
     return share <= MOST_OF_WHOLE or (share - 1) * most <= (classes - 1) * ELEMENTS_OF_A_CALL
 
 
-def _whole_actions(
-    group: VertexGroup,
-    storages: Sequence[TileStorage],
-    zeros: Sequence[Sequence[int]],
-    scratch: Scratch,
-) -> list[Action]:
-    """Return the actions that compute on whole parts, their unused ends included."""
+def _whole_call(storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]) -> GroupCall:
+    """Return the call that computes on whole parts, their unused ends included."""
     actions: list[Action] = []
-    moving = [storage.moving for storage in storages]
+    moving: list[MovingMemory | None] = [storage.moving for storage in storages]
     blocks = []
     for number, (storage, dimensions) in enumerate(zip(storages, zeros, strict=True)):
         mapping = storage.mapping
@@ -117,47 +135,40 @@ def _whole_actions(
             actions += before
             moving[number] = None
         blocks.append(Block(parts, mapping.tiles.extents, mapping.block, starts, storage.shape))
-    return [*actions, *_actions(group, blocks, moving, scratch)]
+    return GroupCall(blocks, moving, actions)
 
 
-def _class_actions(
-    group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage], scratch: Scratch
-) -> list[Action]:
-    blocks = [
+def _class_blocks(
+    group: VertexGroup, chosen: SizeClass, storages: Sequence[TileStorage]
+) -> list[Block]:
+    return [
         _block(group, operand, storage, chosen.grid, part)
         for operand, storage, part in zip(
             (*group.inputs, *group.outputs), storages, chosen.parts, strict=True
         )
     ]
-    if all(0 in block.part for block in blocks[len(group.inputs) :]):
-        return []
-    return _actions(group, blocks, [storage.moving for storage in storages], scratch)
 
 
-def _actions(
-    group: VertexGroup,
-    blocks: Sequence[Block],
-    moving: Sequence[MovingMemory | None],
-    scratch: Scratch,
-) -> list[Action]:
+def _actions(group: VertexGroup, call: GroupCall, scratch: Scratch) -> list[Action]:
     """Return a group's codelet on blocks: as calls on their arrays, unless memories move."""
+    blocks, moving = call.blocks, call.moving
     if any(moving):
         return [_action(group, blocks, moving)]
     operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
     targets = [block.data for block in results]
-    same = _same_in_each_run(group.codelet, operands, results)
+    same = same_in_each_run(group.codelet, operands, results)
     if same is not None:
         return [partial(copy_into, *pair) for pair in zip(targets, same, strict=True)]
-    straight = group.codelet.straight_on_grid(operands, results) if _are_few(results) else None
-    arrays = [block.data for block in operands]
-    if straight is None or not _lie_as_needed(straight, arrays, targets):
+    straight = straight_on_tiles(group.codelet, operands, results)
+    if straight is None:
         return [_action(group, blocks, moving)]
+    arrays = [block.data for block in operands]
     calls = calls_on_arrays(straight, arrays, targets, scratch.take)
     scratch.next_call()
     return calls
 
 
-def _same_in_each_run(
+def same_in_each_run(
     codelet: Codelet, operands: Sequence[Block], results: Sequence[Block]
 ) -> Sequence[Array] | None:
     """Return results that are views of the operand, or constants that are no more than numbers."""
@@ -174,10 +185,16 @@ def _are_few(results: Sequence[Block]) -> bool:
     return sum(block.data.size for block in results) <= FEW_ELEMENTS
 
 
-def _lie_as_needed(straight: Straight, operands: Sequence[Array], results: Sequence[Array]) -> bool:
-    return not straight.needs_row_major or all(
-        x.flags.c_contiguous for x in operands if x.shape == results[0].shape
-    )
+def straight_on_tiles(
+    codelet: Codelet, operands: Sequence[Block], results: Sequence[Block]
+) -> Straight | None:
+    """Return a codelet as calls on the arrays of blocks; None where it is to be called as such."""
+    straight = codelet.straight_on_grid(operands, results) if _are_few(results) else None
+    if straight is None or not straight.needs_row_major:
+        return straight
+    arrays = [block.data for block in operands]
+    shape = results[0].data.shape
+    return straight if all(x.flags.c_contiguous for x in arrays if x.shape == shape) else None
 
 
 def _action(

@@ -16,7 +16,6 @@ from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Array, Program
-from hloipu_runtime.simulate.exact.exact import in_range
 from hloipu_runtime.simulate.functional.block_source import (
     BlockSource,
     Names,
@@ -35,7 +34,7 @@ from hloipu_runtime.simulate.functional.loop_turns import (
 )
 from hloipu_runtime.simulate.functional.nodes import Collapsed, KnownWindow, Node
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
-from hloipu_runtime.simulate.run.host import Arrays, Counts, Host
+from hloipu_runtime.simulate.run.host import Arrays, Counts, Host, in_range
 from hloipu_runtime.simulate.run.kept_state import Moment, kept_state, moments_of
 from hloipu_runtime.simulate.run.participant import ALONE, Participant
 

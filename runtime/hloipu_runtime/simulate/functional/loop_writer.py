@@ -29,8 +29,8 @@ from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import Refused
-from hloipu_runtime.simulate.functional.region_windows import RegionWindows, cut
+from hloipu_runtime.simulate.functional.region_values import Refused, cut_of
+from hloipu_runtime.simulate.functional.region_windows import RegionWindows
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
 MOST_NODES = 400
@@ -88,7 +88,7 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
         return Written(self.region, names, tuple(self.outside), tuple(left), self.multiplies)
 
     def loop(self, node: Node) -> Written:
-        loop, region = node.what, self.region
+        loop = node.what
         assert isinstance(loop, Repeat | RepeatWhile)
         carried, body = loop.carried, node.blocks[-1]
         if sum(len(block.nodes) for block in node.blocks) > MOST_NODES:
@@ -96,38 +96,22 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
         turns = tuple(x.turn for x in carried)
         following = {x.following: x.turn for x in reversed(carried)}
         self._begin(turns, following)
-        most, done_at, ended_at = (
-            region.new(f"getelementptr i64, ptr %header, i64 {k}") if k else "%header"
-            for k in range(3)
-        )
-        bound = region.new(f"load i64, ptr {most}")
-        region.jump("head")
-        region.begin("head")
-        phi = len(region.text.lines)
-        region.line("")
-        for turn, place in self.state.items():
-            self.held[turn] = place if prod(place.view.shape) > 1 else self._loaded(place)
-        again = region.new(f"icmp ult i64 %done, {bound}")
-        region.choose(again, "going", "stopped")
-        region.begin("going")
-        if isinstance(loop, RepeatWhile):
+
+        def begin() -> None:
+            for turn, place in self.state.items():
+                self.held[turn] = place if prod(place.view.shape) > 1 else self._loaded(place)
+
+        def condition() -> str:
+            assert isinstance(loop, RepeatWhile)
             self._block(node.blocks[0].nodes, (loop.predicate_value, *turns))
-            region.choose(region.one(self._value(loop.predicate_value)), "body", "ended")
-            region.begin("body")
-        self._block(body.nodes, tuple(following))
-        self._carry([(x.turn, x.following) for x in carried])
-        following_turn = region.new("add nuw i64 %done, 1")
-        region.text.lines[phi] = (
-            f"  %done = phi i64 [0, %entry], [{following_turn}, %{region._label}]"
-        )
-        region.jump("head")
-        for label, ended in (("ended", 1), ("stopped", 0)):
-            if label == "ended" and not isinstance(loop, RepeatWhile):
-                continue
-            region.begin(label)
-            region.line(f"store i64 %done, ptr {done_at}")
-            region.line(f"store i64 {ended}, ptr {ended_at}")
-            region.line("ret void")
+            return self.region.one(self._value(loop.predicate_value))
+
+        def going() -> None:
+            self._block(body.nodes, tuple(following))
+            self._carry([(x.turn, x.following) for x in carried])
+
+        asked = condition if isinstance(loop, RepeatWhile) else None
+        self.region.turns(going, condition=asked, begin=begin)
         return self._end(turns)
 
     def _carried(self, value: ValueId, name: str) -> Place:
@@ -233,7 +217,7 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
             source = self._value(piece.value)
             if isinstance(source, Register):
                 return source._replace(shape=shape)
-            view = cut(source.view.reshape(piece.view), cuts_of(piece)[0])
+            view = cut_of(source.view.reshape(piece.view), cuts_of(piece)[0])
             return self._view(source, view)
         pieces = [(self._value(p.value), p.view, *cuts_of(p)) for p in what.pieces]
         if what.base is None:
@@ -241,9 +225,9 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
         else:
             target = self._overwritten(what.value, what.base, [x for x, *_ in pieces])
         for source, viewed, origin, box in pieces:
-            part = target.seen(cut(target.view, box))
+            part = target.seen(cut_of(target.view, box))
             if isinstance(source, Place):
-                source = self._view(source, cut(source.view.reshape(viewed), origin))
+                source = self._view(source, cut_of(source.view.reshape(viewed), origin))
             self.region.copy(source, part)
         return target
 

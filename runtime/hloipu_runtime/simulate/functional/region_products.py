@@ -37,15 +37,21 @@ class RegionProducts(RegionValues):
             right = rhs.seen(b.T if dims.rhs_contracting[0] == 1 else b)
             product = self._product(left, right, node.writes[0], [lhs, rhs])
         else:
-            how = arrangement(a, b, dims)
-            left, right = (self._matrices(x, m) for x, m in ((lhs, how.left), (rhs, how.right)))
-            if not is_one_call(left.view, right.view):
-                raise Refused
-            product = self._product(left, right, None, [lhs, rhs])
-            product = product.seen(product.view.reshape(how.shape, copy=False))
-            if how.order is not None:
-                product = product.seen(product.view.transpose(how.order))
-        element = self.table[node.writes[0]].element_type
+            product = self._arranged_product(lhs, rhs, dims)
+        return self._rounded(product, self.table[node.writes[0]].element_type)
+
+    def _arranged_product(self, lhs: Place, rhs: Place, dims: DotDimensions) -> Place:
+        """Multiply operands put in order as BLAS takes them."""
+        how = arrangement(lhs.view, rhs.view, dims)
+        left, right = (self._matrices(x, m) for x, m in ((lhs, how.left), (rhs, how.right)))
+        if not is_one_call(left.view, right.view):
+            raise Refused
+        product = self._product(left, right, None, [lhs, rhs])
+        product = product.seen(product.view.reshape(how.shape, copy=False))
+        return product if how.order is None else product.seen(product.view.transpose(how.order))
+
+    def _rounded(self, product: Place, element: str) -> Place:
+        """Round what was just made, of a narrow type."""
         if is_narrow(element):
             op = rounding(element, self.halves)
             with self.region.each(product.view.shape, [product]) as ((at,), access):

@@ -117,21 +117,33 @@ class RegionReductions(RegionExpressions):
         """Reduce by a body, as `reduce_region` does."""
         assert what.body is not None
         shape = operands[0].view.shape
-        wanted = sorted(what.dimensions)
-        kept = [d for d in range(len(shape)) if d not in wanted]
-        kept_shape = tuple(shape[d] for d in kept)
-        count = prod(shape[d] for d in wanted)
-        slabs: list[Place] = []
-        for x in operands:
-            moved = self.region.row_major(x.seen(x.view.transpose((*wanted, *kept))))
-            slabs.append(moved.seen(moved.view.reshape(count, *kept_shape)))
+        kept_shape = tuple(n for d, n in enumerate(shape) if d not in what.dimensions)
+        slabs = self._slabs(operands, what.dimensions)
+        count = len(slabs[0].view)
         associative = count > SEQUENTIAL_STEPS if what.associative is None else what.associative
         if not associative:
             return self._one_by_one(what.body, slabs, inits, kept_shape)
+        return self._expression(what.body, [*inits, *self._pairwise(what.body, slabs)], kept_shape)
+
+    def _slabs(self, operands: Sequence[Place], dimensions: Sequence[int]) -> list[Place]:
+        """Return arrays row-major with the elements that are reduced in front, as one dimension."""
+        shape = operands[0].view.shape
+        wanted = sorted(dimensions)
+        kept = [d for d in range(len(shape)) if d not in wanted]
+        slabs = []
+        for x in operands:
+            moved = self.region.row_major(x.seen(x.view.transpose((*wanted, *kept))))
+            slab = moved.view.reshape(prod(shape[d] for d in wanted), *(shape[d] for d in kept))
+            slabs.append(moved.seen(slab))
+        return slabs
+
+    def _pairwise(self, body: Expression, slabs: list[Place]) -> list[Place]:
+        """Combine neighbours along the first dimension until one is left."""
         while (count := len(slabs[0].view)) > 1:
             even = count - count % 2
             halves = [s.seen(s.view[start:even:2]) for start in (0, 1) for s in slabs]
-            folded = self._expression(what.body, halves, (even // 2, *kept_shape))
+            kept_shape = slabs[0].view.shape[1:]
+            folded = self._expression(body, halves, (even // 2, *kept_shape))
             following: list[Place] = []
             for made, slab in zip(folded, slabs, strict=True):
                 size = (count - even // 2, *kept_shape)
@@ -145,8 +157,7 @@ class RegionReductions(RegionExpressions):
                     self.region.copy(slab.seen(slab.view[-1:]), last)
                 following.append(target)
             slabs = following
-        whole: list[Held] = [s.seen(s.view[0, ...]) for s in slabs]
-        return self._expression(what.body, [*inits, *whole], kept_shape)
+        return [s.seen(s.view[0, ...]) for s in slabs]
 
     def _one_by_one(
         self, body: Expression, slabs: list[Place], inits: list[Held], shape: Sizes
@@ -180,9 +191,12 @@ class RegionReductions(RegionExpressions):
 
     def _steps(
         self, what: RowRegion, reads: Sequence[ValueId], shapes: Sequence[Sizes],
-        inits: Sequence[str] | None,
+        inits: Sequence[str] | None, sums: Sequence[str] | None = None,
     ) -> list[Held]:  # fmt: skip
-        """Write a region's steps; reductions begin with `inits`, or with what they say."""
+        """Write a region's steps; reductions begin with `inits`, or with what they say.
+
+        `sums` are the types that reductions are rounded to; None: those of what is reduced.
+        """
         whole = sizes_of(what.labels, shapes, what.rank)
         single = tuple(1 if d in what.dimensions else n for d, n in enumerate(whole))
         values = [
@@ -201,8 +215,8 @@ class RegionReductions(RegionExpressions):
             elements += expression.result_types
             while waiting and waiting[0][0] == step:
                 _, value, monoid, text = waiting.pop(0)
-                source, element = values[value], elements[value]
                 taken = len(what.reductions) - len(waiting) - 1
+                source, element = values[value], sums[taken] if sums else elements[value]
                 if inits is None:
                     start = self.region.constant(value_of(text, element), source.type)
                     init = self.region.one(start)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +100,39 @@ class RegionValues:
         if place is None or any(isinstance(x, Place) and x.memory is place.memory for x in reads):
             return self.region.temporary(shape, kind)
         return place
+
+    def _start(self, value: ValueId, limit: int) -> str | None:
+        """Return where a window begins, from 0 to a limit; None: at 0."""
+        if not limit:
+            return None
+        held, (_, kind) = self._value(value), self._form(value)
+        if kind[0] not in "su" or kind == "u64":
+            raise Refused
+        region, name = self.region, self.region.one(held)
+        wide = region.op("convert", "s64", name, types=[kind])
+        low = region.op("integer_extremum:max", "s64", wide, "0")
+        return region.op("integer_extremum:min", "s64", low, str(limit))
+
+    def _window(self, data: Place, sizes: Sizes, starts: Sequence[ValueId]) -> Place:
+        """Return a window of an array as a place of its own."""
+        region = self.region
+        pointer = region.address(data)
+        for value, size, whole, stride in zip(
+            starts, sizes, data.view.shape, data.view.strides, strict=True
+        ):
+            start = self._start(value, whole - size)
+            if start is not None:
+                offset = region.new(f"mul nsw i64 {start}, {stride}")
+                pointer = region.new(f"getelementptr i8, ptr {pointer}, i64 {offset}")
+        view = cut_of(data.view, [slice(n) for n in sizes])
+        return Place(Memory(pointer, 0, view), view, data.type)
+
+
+def cut_of(array: Array, parts: Sequence[slice | int]) -> Array:
+    """Return a part as an array, also of an array without dimensions."""
+    index: tuple[Any, ...] = (*parts, ...)
+    view: Array = array[index]
+    return view
 
 
 def rounds_in_halves() -> bool:

@@ -19,7 +19,7 @@ from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
 from hloipu_runtime.simulate.functional.nodes import Node
-from hloipu_runtime.simulate.functional.region_values import Refused, RegionValues, Sizes
+from hloipu_runtime.simulate.functional.region_values import Refused, RegionValues, Sizes, cut_of
 
 
 class RegionWindows(RegionValues):
@@ -37,32 +37,6 @@ class RegionWindows(RegionValues):
         target = self._place_for(written, [source, *reads])
         self.region.copy(source, target)
         return target
-
-    def _start(self, value: ValueId, limit: int) -> str | None:
-        """Return where a window begins, from 0 to a limit; None: at 0."""
-        if not limit:
-            return None
-        held, (_, kind) = self._value(value), self._form(value)
-        if kind[0] not in "su" or kind == "u64":
-            raise Refused
-        region, name = self.region, self.region.one(held)
-        wide = region.op("convert", "s64", name, types=[kind])
-        low = region.op("integer_extremum:max", "s64", wide, "0")
-        return region.op("integer_extremum:min", "s64", low, str(limit))
-
-    def _window(self, data: Place, sizes: Sizes, starts: Sequence[ValueId]) -> Place:
-        """Return a window of an array as a place of its own."""
-        region = self.region
-        pointer = region.address(data)
-        for value, size, whole, stride in zip(
-            starts, sizes, data.view.shape, data.view.strides, strict=True
-        ):
-            start = self._start(value, whole - size)
-            if start is not None:
-                offset = region.new(f"mul nsw i64 {start}, {stride}")
-                pointer = region.new(f"getelementptr i8, ptr {pointer}, i64 {offset}")
-        view = cut(data.view, [slice(n) for n in sizes])
-        return Place(Memory(pointer, 0, view), view, data.type)
 
     def _slice(self, node: Node) -> Held:
         shape = self.table[node.writes[0]].shape
@@ -106,7 +80,7 @@ class RegionWindows(RegionValues):
         batching = zip(dims.operand_batching_dims, dims.start_indices_batching_dims, strict=True)
         begun = _along(table.view, batching, dims.index_vector_dim, batch)
         into = target.seen(_firsts(placed, len(batch)))
-        window = cut(table.view, [slice(n) for n in what.slice_sizes])
+        window = cut_of(table.view, [slice(n) for n in what.slice_sizes])
         window = _firsts(window, 0, kept)
         region = self.region
         with region.each(batch, [table.seen(begun), into, *vectors], is_parallel=False) as (at, _):
@@ -146,7 +120,7 @@ class RegionWindows(RegionValues):
         taken = update.view.transpose((*others, *dims.update_window_dims))
         batching = zip(dims.input_batching_dims, dims.scatter_indices_batching_dims, strict=True)
         begun = _along(target.view, batching, dims.index_vector_dim, batch)
-        window = _firsts(cut(target.view, [slice(n) for n in form.window]), 0, kept)
+        window = _firsts(cut_of(target.view, [slice(n) for n in form.window]), 0, kept)
         source = update.seen(_firsts(taken, len(batch)))
         region = self.region
         every = [target.seen(begun), source, *vectors]
@@ -179,13 +153,13 @@ class RegionWindows(RegionValues):
         shape = self.table[node.writes[0]].shape
         source = self.region.in_memory(data, self.table[node.reads[0]].shape)
         _, taken, places = padded_boxes(source.view.shape, what.padding)
-        kept = cut(source.view, taken)
+        kept = cut_of(source.view, taken)
         if kept.shape == shape and isinstance(data, Place):
-            return data.seen(cut(data.view, taken))
+            return data.seen(cut_of(data.view, taken))
         target = self.region.temporary(shape, source.type)
         self.region.fill(target, self.region.one(value))
         if kept.size:
-            self.region.copy(source.seen(kept), target.seen(cut(target.view, places)))
+            self.region.copy(source.seen(kept), target.seen(cut_of(target.view, places)))
         return target
 
     def _repeated(self, value: Register, shape: Sizes) -> Held:
@@ -232,7 +206,7 @@ def _firsts(view: Array, rank: int, kept: Sequence[int] | None = None) -> Array:
     """Return the first elements behind some leading dimensions, or in all that are not kept."""
     stays = range(rank) if kept is None else kept
     index = tuple(slice(None) if d in stays else 0 for d in range(view.ndim))
-    return cut(view, index)
+    return cut_of(view, index)
 
 
 def _along(table: Array, batching: "zip[tuple[int, int]]", vector_dim: int, batch: Sizes) -> Array:
@@ -241,10 +215,3 @@ def _along(table: Array, batching: "zip[tuple[int, int]]", vector_dim: int, batc
     for d, axis in batching:
         strides[axis - (axis > vector_dim)] = table.strides[d]
     return as_strided(table[(0,) * table.ndim + (...,)], batch, strides)
-
-
-def cut(array: Array, parts: Sequence[slice | int]) -> Array:
-    """Return a part as an array, also of an array without dimensions."""
-    index: tuple[Any, ...] = (*parts, ...)
-    view: Array = array[index]
-    return view

@@ -137,6 +137,11 @@ class CurrentRun(Counts):
     def __init__(self) -> None:
         self.counts = Counts()
 
+    @property
+    def limit(self) -> TurnLimit:  # type: ignore[override]  # nobody writes it
+        """That of the run at hand."""
+        return self.counts.limit
+
     def ran(self, place: str, runs: int = 1) -> None:
         """Count one run of a block, or some."""
         self.counts.ran(place, runs)
@@ -154,3 +159,8 @@ class CurrentRun(Counts):
         """Hand an element over to the host."""
         assert self.host is not None
         self.host.give(stream, value)
+
+
+def in_range(index: int, count: int) -> int:
+    """Return a branch number: what is out of range runs the last branch, as HLO has it."""
+    return index if 0 <= index < count else count - 1
