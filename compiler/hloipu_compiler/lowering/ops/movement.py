@@ -128,9 +128,8 @@ def _reverse(context: LoweringContext) -> Sequence[Value]:
 
 @lowers("slice")
 def _slice(context: LoweringContext) -> Sequence[Value]:
-    ranges = context.instruction.attributes["slice"]
-    starts = tuple(r.start for r in ranges)  # type: ignore[union-attr]
-    strides = tuple(r.stride for r in ranges)  # type: ignore[union-attr]
+    ranges = context.attributes.slice_ranges()
+    starts, strides = tuple(r.start for r in ranges), tuple(r.stride for r in ranges)
     shape = context.shape.dimensions
     leaf = context.leaf(0)
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
@@ -163,7 +162,7 @@ def _concatenate(context: LoweringContext) -> Sequence[Value]:
 
 @lowers("pad")
 def _pad(context: LoweringContext) -> Sequence[Value]:
-    padding = tuple((p.low, p.high, p.interior) for p in context.instruction.attributes["padding"])  # type: ignore[union-attr]
+    padding = tuple((p.low, p.high, p.interior) for p in context.attributes.padding())
     source, shape = context.tile_tensor(0), context.shape.dimensions
     if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
         from hloipu_runtime.codelets.ops.join import Pad

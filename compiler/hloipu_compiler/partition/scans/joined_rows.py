@@ -60,8 +60,7 @@ def _part(entry: Computation, op: Instruction) -> _Part | None:
     if op.opcode != "pad" or not isinstance(op.shape, ArrayShape):
         return None
     value = scalar_constant(entry.instructions[op.operands[1]])
-    given = op.attributes.get("padding", ())
-    rows = [r for r in given if isinstance(r, PaddingDimension)] if isinstance(given, tuple) else []
+    rows = op.attributes.padding()
     axes = [axis for axis, row in enumerate(rows) if row != PaddingDimension(0, 0)]
     if value is None or value.any() or len(axes) != 1:
         return None

@@ -140,12 +140,10 @@ def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
     }
     if "entry_computation_layout" in values:
         values["entry_computation_layout"] = module.entry.program_shape
-    aliases, donors = (_records(module, key) for key in _OF_NUMBERS)
-    moved = [y for x in aliases if isinstance(x, Alias) for y in _aliases(x, numbers)]
+    moved = [y for x in module.attributes.aliases() for y in _aliases(x, numbers)]
     given = [
         Donor(new, x.parameter_index)
-        for x in donors
-        if isinstance(x, Donor)
+        for x in module.attributes.donors()
         for new in numbers.parameters[x.parameter]
     ]
     if moved:
@@ -153,11 +151,6 @@ def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
     if given:
         values["buffer_donor"] = tuple(given)
     return Attributes(values, module.attributes.called)
-
-
-def _records(module: Module, key: str) -> tuple[object, ...]:
-    records = module.attributes.get(key, ())
-    return records if isinstance(records, tuple) else ()
 
 
 def _aliases(alias: Alias, numbers: Numbers) -> list[Alias]:
