@@ -1,7 +1,7 @@
 """Find the first op that diverges: each op alone, ours against a reference, on equal operands."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -78,7 +78,7 @@ def first_divergence(
     meet. Ops that the reference cannot compute alone, or that need other participants, are passed
     over: `tally` has their number.
     """
-    _check_room(module)
+    check_room(module, (op for op in module.entry.instructions if op.opcode not in PASSED_OVER))
     tally = tally or Tally()
     leaves_by_instruction: dict[int, Sequence[Array]] = {}
     evaluate_everywhere(
@@ -92,11 +92,9 @@ def first_divergence(
     return search.in_computation(module.entry, arguments)
 
 
-def _check_room(module: Module) -> None:
+def check_room(module: Module, kept: Iterable[Instruction]) -> None:
     """Refuse a module whose values do not all fit: every op's are kept until it is judged."""
-    bytes_kept = sum(
-        bytes_of(op.shape) for op in module.entry.instructions if op.opcode not in PASSED_OVER
-    )
+    bytes_kept = sum(bytes_of(op.shape) for op in kept)
     if bytes_kept > HELD_BYTES:
         raise LimitError(
             "E5014",

@@ -379,9 +379,3 @@ def _cut_grids(
             counts.append((label, min(rest, max(1, over(size, least))), least))
             rest //= counts[-1][1]
         yield grid(counts, results[0].shape)
-
-
-def partial_type(kind: str) -> str:
-    """Return the type of partial sums: f32 for every narrower float."""
-    element = ELEMENT_TYPES[kind]
-    return "f32" if element.is_float and element.bits < 32 else kind

@@ -9,13 +9,13 @@ from functools import lru_cache
 from math import prod
 
 from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
-from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, shape_text, splits_of
+from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, splits_of
 from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import PlacedOperand, Stage, least_price, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
