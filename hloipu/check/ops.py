@@ -158,7 +158,7 @@ class _Search:
                 instruction.shape,
                 *(computation.instructions[i].shape for i in instruction.operands),
             ]
-            if self._meets(instruction):
+            if needs_others(instruction) or bool(self.meeting & {*instruction.attributes.called}):
                 self.tally.passed_over["need other participants"] += 1
             elif any(not leaf.element_type.is_array for s in shapes for leaf in array_leaves(s)):
                 self.tally.passed_over["move tokens"] += 1
@@ -221,9 +221,6 @@ class _Search:
         if truth is None:
             return False
         return compare_values(ours, _rounded(truth[number], shape), budget, magnitudes).agrees
-
-    def _meets(self, instruction: Instruction) -> bool:
-        return needs_others(instruction) or bool(self.meeting & {*instruction.attributes.called})
 
     def _meeting_calls(
         self, computation: Computation, values: Mapping[int, list[Array]]

@@ -6,6 +6,7 @@ from math import prod
 
 from hloipu_runtime.codelets.core.codelet import Index, Indexing
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.law import label_span, span_of
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
 
@@ -40,6 +41,20 @@ def row_major(extents: Sequence[int], first: int) -> Tiles:
         strides.insert(0, step)
         step *= extent
     return Tiles(tuple(extents), tuple(strides), first)
+
+
+def in_blocks(shape: Sizes, blocks: Sequence[int], first: int) -> Mapping:
+    """Return the mapping of an array in blocks of given sizes, a tile each, from a tile on."""
+    extents: list[int] = []
+    spans: list[Span] = []
+    for size, block in zip(shape, blocks, strict=True):
+        count = over(size, block) if block else 1
+        if count < 2:
+            spans.append(whole(size))
+            continue
+        spans.append(Span(len(extents), block, 0, block))
+        extents.append(count)
+    return Mapping(row_major(extents, first), tuple(spans))
 
 
 @lru_cache(1 << 14)

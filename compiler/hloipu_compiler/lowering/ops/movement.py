@@ -12,7 +12,6 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
-from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import moved
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -228,7 +227,7 @@ def _cheapest(
         costs.setdefault(mapping, _cycles(builder, source, shape, staying, mapping))
     for mapping in costs:
         costs[mapping] += sum(
-            _served(builder, source, shape, mapping, demand) for demand in preferences
+            _cycles(builder, source, shape, mapping, demand.need) for demand in preferences
         )
     return min(costs, key=costs.__getitem__)
 
@@ -244,9 +243,3 @@ def _cycles(
     return redistribution(
         builder.machine, source.element_type, shape, lying, wanted, builder.code_price
     ).price
-
-
-def _served(
-    builder: Builder, source: TileTensor, shape: Sizes, lying: Mapping, preference: Demand
-) -> int:
-    return _cycles(builder, source, shape, lying, preference.need)

@@ -69,16 +69,12 @@ def renumbered_wrapping(wrapping: Wrapping, numbers: Numbers, stacks: Sequence[S
     return replace(
         wrapping,
         state=tuple(state),
-        feeds=tuple(_moved(x, numbers.of_parameters(x.places)) for x in wrapping.feeds),
+        feeds=tuple(x._replace(places=numbers.of_parameters(x.places)) for x in wrapping.feeds),
         constants=numbers.of_parameters(wrapping.constants),
         outfeeds=tuple(_outfeed_moved(x, numbers) for x in wrapping.outfeeds),
         results=numbers.of_results(wrapping.results),
         inputs=numbers.of_parameters(wrapping.inputs),
     )
-
-
-def _moved(queue: FeedBinding, places: tuple[int, ...]) -> FeedBinding:
-    return queue._replace(places=places)
 
 
 def _outfeed_moved(queue: FeedBinding, numbers: Numbers) -> FeedBinding:

@@ -165,9 +165,6 @@ class _Writing:
             raise TypeError(f"{self.entry.instructions[position].name} is no array")
         return shape
 
-    def _shapes(self, op: Instruction) -> list[ArrayShape]:
-        return [self._shape(i) for i in op.operands]
-
     # New ones
 
     def _numbers(self) -> list[int]:
@@ -197,7 +194,7 @@ class _Writing:
         """Return where a piece of an op's result is, written now."""
         if op.opcode == "concatenate" and op.attributes.integers("dimensions") == (axis,):
             return self._of_concatenation(op, axis, rows)
-        shapes = self._shapes(op)
+        shapes = [self._shape(i) for i in op.operands]
         sliced = sliced_range(op, shapes[0]) if op.opcode == "slice" else None
         if sliced is not None and sliced[0] == axis:
             start = sliced[1].start

@@ -219,7 +219,7 @@ class Writer:
         elif x.opcode == "tuple":
             results = given
         elif x.opcode == "get-tuple-element":
-            results = self._element(x)
+            results = list(self.blocks[x.operands[0]][self._element_leaves(x)])
         elif roll is not None:
             results = [self._rolled(x, roll)]
         elif is_identity(x):
@@ -294,9 +294,6 @@ class Writer:
 
     def _local(self, shape: Shape, splits: Splits) -> Shape:
         return with_leaves(shape, map(self.on.local, leaves_of(shape), splits))
-
-    def _element(self, x: Instruction) -> list[Block]:
-        return list(self.blocks[x.operands[0]][self._element_leaves(x)])
 
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
         """Remove attributes that state shardings, keep all others."""

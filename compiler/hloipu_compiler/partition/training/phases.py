@@ -314,7 +314,7 @@ class _Finding:
         """Whether state is a number, or of no weight's shape, that something is added to."""
         position = self._result(pair.result)
         op = self.entry.instructions[position]
-        if _rank(op) and _dimensions(op) in weights:
+        if _dimensions(op) and _dimensions(op) in weights:
             return False
         return self.kinds.is_added_to(self.parameters[pair.parameter], position)
 
@@ -408,10 +408,6 @@ class _Finding:
         return tuple(
             Gradient(position, tuple(parameters)) for position, parameters in weights.items()
         )
-
-
-def _rank(op: Instruction) -> int:
-    return len(_dimensions(op))
 
 
 def _dimensions(op: Instruction) -> tuple[int, ...]:

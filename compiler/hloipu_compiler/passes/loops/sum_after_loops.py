@@ -97,7 +97,7 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
         value = None if number in ending else _added(body, number, position, sums)
         if value is None:
             continue
-        zero, op = _is_zero(computation, given.operands[number]), body.instructions[position]
+        zero, op = _splat(computation, given.operands[number]) == 0, body.instructions[position]
         is_stack = op.opcode == "dynamic-update-slice"
         if not is_stack or (zero and _same_everywhere(body, op.operands[2:], computation, given)):
             late_sums[number] = _Held(value, zero)
@@ -181,10 +181,6 @@ def _splat(computation: Computation, position: int) -> float | None:
         op = computation.instructions[op.operands[0]]
     value = scalar_constant(op)
     return None if value is None or value.dtype.kind != "f" else float(value.reshape(()))
-
-
-def _is_zero(computation: Computation, position: int) -> bool:
-    return _splat(computation, position) == 0
 
 
 class _After:
