@@ -226,7 +226,9 @@ def pad(site: Site) -> Shape:
     return make_array(element_type, sizes, dynamic_flags(operand))
 
 
-def _check_padding(operand: ArrayShape, value: ArrayShape, edges: list[PaddingDimension]) -> None:
+def _check_padding(
+    operand: ArrayShape, value: ArrayShape, edges: tuple[PaddingDimension, ...]
+) -> None:
     if value.dimensions:
         raise ShapeFault(
             faults.SIZE_MISMATCH, f"padding value {value}", expected="one number", operand=1

@@ -107,14 +107,15 @@ def lower_wrapped(
     repeats = wrapping.loop is not None
     builder.iterations = wrapping.loop or 1
     _begin_sums(step, wrapping, plan)
+    carried_arrays: list[Kept | Sum] = [*kept, *step.sums]
     with builder.block(repeats=True) if repeats else nullcontext(builder.scope) as scope:
-        scope.owned.update(item.storage.variable for item in (*kept, *step.sums))
+        scope.owned.update(item.storage.variable for item in carried_arrays)
         for feed in wrapping.feeds:
             known.update(_fed(step, feed))
         following = _computed(step, module, plan, wrapping, known, kept)
     final = following
     if wrapping.loop is not None:
-        carried, final = carried_on(builder, (*kept, *step.sums), following)
+        carried, final = carried_on(builder, carried_arrays, following)
         body = s.Sequence(tuple(scope.steps))
         builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
         _hand_over_sums(step, final[len(kept) :], wrapping.loop)

@@ -87,11 +87,12 @@ class _PipelinedStep:
             making.given[number] = self._streamed(number)
         making.given.update({item.parameter: item.in_loop for item in kept})
         self._begin_sums()
+        carried_arrays: list[Kept | Sum] = [*kept, *self.sums]
         with builder.block(repeats=True) as scope:
-            scope.owned.update(item.storage.variable for item in (*kept, *self.sums))
+            scope.owned.update(item.storage.variable for item in carried_arrays)
             following = self._step(kept)
             body = s.Sequence(tuple(late_copies(scope.steps, builder.variables, builder.machine)))
-        carried, final = carried_on(builder, (*kept, *self.sums), following)
+        carried, final = carried_on(builder, carried_arrays, following)
         iterations = wrapping.loop or 1
         builder.emit(s.Repeat(iterations, body, carried, _LOOP))
         self.results.sums(self.sums, final[len(kept) :], iterations)

@@ -153,7 +153,7 @@ def _joined(inner: SliceRange, outer: SliceRange) -> SliceRange:
 
 def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | Instruction | None:
     (dimension,) = source.attributes.integers("dimensions")
-    found, first = x.attributes.slice_ranges(), 0
+    found, first = list(x.attributes.slice_ranges()), 0
     wanted = found[dimension]
     if wanted.limit <= wanted.start:
         return None
