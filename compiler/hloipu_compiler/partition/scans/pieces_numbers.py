@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from hloipu_compiler.ir.attributes import Alias, Attributes, Donor
 from hloipu_compiler.ir.graph import Computation, Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import Shape, array_shape
 from hloipu_compiler.partition.scans.pieces_choosing import Choice
 from hloipu_compiler.partition.scans.pieces_classes import Cut
 from hloipu_compiler.plan.pipelining import PipelineRequest
@@ -120,11 +120,9 @@ def stacks_of(
     return tuple(stacks)
 
 
-def _stack(name: str, kind: str, first: int, cut: Cut, shape: object) -> Stack:
-    if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{name} is no array")
+def _stack(name: str, kind: str, first: int, cut: Cut, shape: Shape) -> Stack:
     sizes = tuple(b - a for a, b in pairwise(cut.bounds))
-    return Stack(name, kind, first, cut.axis, sizes, shape.dimensions)
+    return Stack(name, kind, first, cut.axis, sizes, array_shape(shape).dimensions)
 
 
 def renumbered_header(module: Module, numbers: Numbers) -> Attributes:

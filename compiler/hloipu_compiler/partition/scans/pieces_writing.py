@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from hloipu_compiler.ir.attributes import Attributes, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.partition.scans.pieces_choosing import Choice
 from hloipu_compiler.partition.scans.pieces_classes import Cut
 from hloipu_compiler.partition.scans.pieces_following import (
@@ -145,9 +145,7 @@ class _Writing:
 
     def _sliced(self, like: Instruction, source: int, axis: int, rows: Range) -> int:
         """Return where rows of a new value are."""
-        shape = self.draft.shape(source)
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{like.name} is no array")
+        shape = array_shape(self.draft.shape(source))
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)
         part = _resized(shape, axis, rows[1] - rows[0])
@@ -160,10 +158,7 @@ class _Writing:
         return self.draft.add(like, "slice", part, (source,), Attributes({"slice": tuple(given)}))
 
     def _shape(self, position: int) -> ArrayShape:
-        shape = self.entry.instructions[position].shape
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self.entry.instructions[position].name} is no array")
-        return shape
+        return array_shape(self.entry.instructions[position].shape)
 
     # New ones
 

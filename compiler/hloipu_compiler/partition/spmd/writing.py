@@ -16,7 +16,14 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import COLLECTIVES
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaf_range, leaves_of
+from hloipu_compiler.ir.shapes import (
+    ArrayShape,
+    Shape,
+    TupleShape,
+    array_shape,
+    leaf_range,
+    leaves_of,
+)
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, Ends
@@ -246,8 +253,7 @@ class Writer:
         )
 
     def _along(self, roll: Roll) -> Along:
-        shape = self.old.instructions[roll.source].shape
-        assert isinstance(shape, ArrayShape)
+        shape = array_shape(self.old.instructions[roll.source].shape)
         return self.on.along(shape, roll.d, self.blocks[roll.source][0].split[roll.d])
 
     def _divided_roll(self, position: int) -> Roll | None:
