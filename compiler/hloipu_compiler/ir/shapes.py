@@ -252,6 +252,11 @@ def array_shape(shape: Shape) -> ArrayShape:
     return shape
 
 
+def sizes_of(shape: Shape) -> tuple[int, ...]:
+    """Return the sizes of an array's dimensions; none for what is not an array."""
+    return shape.dimensions if isinstance(shape, ArrayShape) else ()
+
+
 def leaves_of(shape: Shape) -> list[ArrayShape]:
     """Return the arrays of a shape, tuples walked in order."""
     leaves: list[ArrayShape] = []
