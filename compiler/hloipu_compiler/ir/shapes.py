@@ -248,7 +248,7 @@ def without_layouts(shape: Shape) -> Shape:
 def array_shape(shape: Shape) -> ArrayShape:
     """Return a shape that is known to be an array."""
     if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{shape} is no array")
+        raise TypeError(f"{shape} is not an array")
     return shape
 
 

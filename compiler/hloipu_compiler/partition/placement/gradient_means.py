@@ -111,7 +111,7 @@ class _Writing:
         shapes = tuple(self.instructions[i].shape for i in operands)
         whole = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
         if not isinstance(whole, ArrayShape | TupleShape):
-            raise TypeError(f"{kind} gradients are no arrays")
+            raise TypeError(f"{kind} gradients are not arrays")
         at = self._add(ipu, "all-reduce", whole, operands, attributes)
         if len(shapes) == 1:
             return [at]

@@ -98,7 +98,7 @@ def number(name: str, value: int, shape: Shape) -> Instruction:
     """Return a constant of one integer or truth value; raises TypeError for another shape."""
     kind = number_type(shape)
     if kind is None or not isinstance(shape, ArrayShape):
-        raise TypeError(f"{name} is no number")
+        raise TypeError(f"{name} is not a number")
     array = np.full(shape.dimensions, value, kind)
     array.flags.writeable = False
     return Instruction(name, "constant", shape, literal=Literal(array=array))
