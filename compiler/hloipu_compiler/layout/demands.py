@@ -148,7 +148,7 @@ def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None
     parts = min(tiles, others, max(1, prod(shape) * bits // (8 * MINIMUM_BYTES)))
     if parts < 2:
         return None
-    placement = split(shape, weights, (1,) * len(shape), parts, 0)
+    placement = split(shape, weights, (1,) * len(shape), parts)
     along = dict(placement.labels)
     return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
 
@@ -261,7 +261,7 @@ def reduction_preference(
     grains = (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits))
     best: tuple[Mapping, int] | None = None
     for placement in {
-        split(kept, ones, grain, parts, 0)
+        split(kept, ones, grain, parts)
         for grain in (ones, grains)
         for parts in (tiles, min(tiles, max(2, default.tiles.count)))
     }:

@@ -116,11 +116,11 @@ def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int
     return grid(counts, sizes)
 
 
-def where_it_lies(indexing: Indexing, number: int, operand: PlacedOperand) -> list[Placement]:
-    """Return the grid on which an operand need not be moved, if there is one."""
+def where_it_lies(indexing: Indexing, operand: PlacedOperand) -> list[Placement]:
+    """Return the grid on which the first operand need not be moved, if there is one."""
     if operand.mapping is None:
         return []
-    placement = followed(indexing, indexing.operands[number], operand.mapping)
+    placement = followed(indexing, indexing.operands[0], operand.mapping)
     return [] if placement is None else [placement]
 
 

@@ -115,7 +115,7 @@ def _searched(
     With ranges, label 0 counts them; each is a part.
     """
     indexing = codelet.indexing([operand.tensor for operand in operands], results)
-    for placement in where_it_lies(indexing, 0, operands[0]):
+    for placement in where_it_lies(indexing, operands[0]):
         yield priced(machine, codelet, operands, results, placement, code_price, stays=True)
     first = [0] if ranges else []
     of_table = {index.label for index in indexing.operands[0]}

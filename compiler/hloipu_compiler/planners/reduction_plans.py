@@ -319,8 +319,8 @@ def _whole_grids(
     counts = {1, min(tiles, left.mapping.tiles.count), tiles, over(tiles, 4), over(tiles, 16)}
     for count in sorted(counts):
         if count <= 1 or count <= prod(sizes):
-            yield split(sizes, ones, tuple(grains), count, 0)
-            yield split(sizes, ones, ones, count, 0)
+            yield split(sizes, ones, tuple(grains), count)
+            yield split(sizes, ones, ones, count)
 
 
 def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Sizes]]:

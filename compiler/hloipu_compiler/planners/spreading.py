@@ -95,7 +95,7 @@ def finer(
     ones = (1,) * len(sizes)
     while count < most and before > moving:
         count = min(most, _FINER * count)
-        placement = split(sizes, ones, ones, count, 0)
+        placement = split(sizes, ones, ones, count)
         work = _work(machine, codelet, indexing, operands, results, placement)
         if before - work <= moving:
             continue

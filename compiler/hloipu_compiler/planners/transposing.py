@@ -55,7 +55,7 @@ def transpositions(
     ones = (1,) * len(sizes)
     bits = ELEMENT_TYPES[tensor.element_type].bits
     most = min(tiles, prod(sizes))
-    by_rows = split(sizes, ones, (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits)), most, 0)
+    by_rows = split(sizes, ones, (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits)), most)
     price(by_rows)
     beginnings = [
         tuple(min(n, most) if k == label else 1 for k, n in enumerate(sizes))

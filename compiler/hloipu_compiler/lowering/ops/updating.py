@@ -192,7 +192,7 @@ def _writings(
     indexing = codelet.indexing([operand.tensor for operand in operands], results)
     options = [
         priced(machine, codelet, operands, results, placement, code_price, stays=True)
-        for placement in where_it_lies(indexing, 0, operands[0])
+        for placement in where_it_lies(indexing, operands[0])
     ]
     tiles = tiles_worth(machine, [operand.tensor for operand in operands])
     followed = {i.label for indices in indexing.operands[count:] for i in indices}
