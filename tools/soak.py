@@ -21,7 +21,7 @@ import numpy as np
 
 import hloipu
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.streams.element import Array, ElementSpec
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic

@@ -1,7 +1,7 @@
 """Find the first op that diverges: each op alone, ours against a reference, on equal operands."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeGuard
 
@@ -78,7 +78,7 @@ def first_divergence(
     meet. Ops that the reference cannot compute alone, or that need other participants, are passed
     over: `tally` has their number.
     """
-    _check_room(module)
+    check_room(module, (op for op in module.entry.instructions if op.opcode not in PASSED_OVER))
     tally = tally or Tally()
     leaves_by_instruction: dict[int, Sequence[Array]] = {}
     evaluate_everywhere(
@@ -92,11 +92,9 @@ def first_divergence(
     return search.in_computation(module.entry, arguments)
 
 
-def _check_room(module: Module) -> None:
+def check_room(module: Module, kept: Iterable[Instruction]) -> None:
     """Refuse a module whose values do not all fit: every op's are kept until it is judged."""
-    bytes_kept = sum(
-        bytes_of(op.shape) for op in module.entry.instructions if op.opcode not in PASSED_OVER
-    )
+    bytes_kept = sum(bytes_of(op.shape) for op in kept)
     if bytes_kept > HELD_BYTES:
         raise LimitError(
             "E5014",
@@ -160,7 +158,7 @@ class _Search:
                 instruction.shape,
                 *(computation.instructions[i].shape for i in instruction.operands),
             ]
-            if self._meets(instruction):
+            if needs_others(instruction) or bool(self.meeting & {*instruction.attributes.called}):
                 self.tally.passed_over["need other participants"] += 1
             elif any(not leaf.element_type.is_array for s in shapes for leaf in array_leaves(s)):
                 self.tally.passed_over["move tokens"] += 1
@@ -223,9 +221,6 @@ class _Search:
         if truth is None:
             return False
         return compare_values(ours, _rounded(truth[number], shape), budget, magnitudes).agrees
-
-    def _meets(self, instruction: Instruction) -> bool:
-        return needs_others(instruction) or bool(self.meeting & {*instruction.attributes.called})
 
     def _meeting_calls(
         self, computation: Computation, values: Mapping[int, list[Array]]

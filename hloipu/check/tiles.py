@@ -1,24 +1,23 @@
 """Check a compiled program: its results, and the first instruction whose value on tiles is off."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from hloipu.check.ops import check_room
 from hloipu.check.outputs import judge_leaf, nested
 from hloipu.ports import without_tokens
-from hloipu_compiler.interpret.evaluator import EvaluationLimits, bytes_of
+from hloipu_compiler.inference.site import is_array
+from hloipu_compiler.interpret.evaluator import EvaluationLimits
 from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.interpret.planning.plan import TOKEN_VALUE, Array
 from hloipu_compiler.interpret.planning.site import array_leaves
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.compiled import CompiledProgram
-from hloipu_runtime.errors import LimitError, UsageError
+from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.storage import from_storage
-
-HELD_BYTES = 8 * 2**30
-"""Values on tiles that one search may keep in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +102,8 @@ class Tiles:
 
     def _values(self, flat: Module, leaves: Sequence[Array]) -> dict[int, Array]:
         """Return the last value of each instruction on tiles, by the instruction's identity."""
-        wanted = {op.name: op for op in flat.entry.instructions if _is_array(op.shape)}
-        _check_room(flat, wanted.values())
+        wanted = {op.name: op for op in flat.entry.instructions if is_array(op.shape)}
+        check_room(flat, wanted.values())
         values = self.program.program.values
         array_by_instruction: dict[int, Array] = {}
 
@@ -121,22 +120,3 @@ class Tiles:
             *without_tokens(flat, leaves), mode=self.mode, poison=self.poison, watch=keep
         )
         return array_by_instruction
-
-
-def _is_array(shape: Shape) -> bool:
-    return isinstance(shape, ArrayShape) and shape.element_type.is_array
-
-
-def _check_room(module: Module, instructions: Iterable[Instruction]) -> None:
-    bytes_kept = sum(bytes_of(instruction.shape) for instruction in instructions)
-    if bytes_kept > HELD_BYTES:
-        raise LimitError(
-            "E5014",
-            f"looking for what is off in {module.name!r} keeps {bytes_kept / 2**30:.1f} GiB of "
-            "values, "
-            f"{HELD_BYTES / 2**30:.0f} GiB are allowed",
-            limit="held_bytes",
-            allowed=HELD_BYTES,
-            found=bytes_kept,
-            hint="check a smaller batch, or cut the module down with hloipu reduce",
-        )

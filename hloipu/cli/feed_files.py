@@ -8,7 +8,7 @@ from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.plain_text import printable
 from hloipu_runtime.program.program import Queue
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
 from hloipu_runtime.streams.binding import keys_of
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec

@@ -7,6 +7,7 @@ from hloipu.choosing import MOST_ROWS
 from hloipu.cli.table import counted, readable_bytes, shortened, table
 from hloipu.sharding import fitting_text
 from hloipu_compiler.partition.search.candidate import Estimate
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.report import MemoryReport
 from hloipu_runtime.report.finding import Finding
@@ -21,7 +22,7 @@ def culprits_text(report: MemoryReport) -> str:
     rows = [
         (
             shortened(culprit.name, _WIDEST),
-            f"{culprit.element_type}[{','.join(map(str, culprit.shape))}]",
+            shape_text(culprit.element_type, culprit.shape),
             culprit.role + (", always live" if culprit.always_live else ""),
             culprit.source or "-",
             f"{culprit.size_bytes:,}",

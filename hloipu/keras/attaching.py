@@ -197,7 +197,7 @@ def _require(model: Any, micro_batches: int | None) -> None:
             "set KERAS_BACKEND=jax before Keras is imported; models without tf. ops run unchanged",
         ),
         (version < _LEAST_VERSION, f"Keras is {keras.__version__}", "install 3.7 or later"),
-        (not isinstance(model, keras.Model), "this is no Keras model", "give a keras.Model"),
+        (not isinstance(model, keras.Model), "this is not a Keras model", "give a keras.Model"),
         (
             bool(getattr(model, "run_eagerly", False)) or not getattr(model, "jit_compile", True),
             "the model runs eagerly, op by op",

@@ -155,7 +155,7 @@ def _arrays_of_batch(batch: Batch) -> Batch:
         if dense.dtype == object or dense.dtype.kind in "SUM":
             raise UsageError(
                 "E3178",
-                f"a batch holds {type(leaf).__name__}, which is no array of numbers",
+                f"a batch holds {type(leaf).__name__}, which is not an array of numbers",
                 hint="give dense arrays: sparse ones by .todense(), texts by a layer that makes "
                 "them numbers before fit",
             )

@@ -66,7 +66,7 @@ def require_sums(
         if use.added & metrics != {number} or use.mixed & metrics:
             raise UsageError(
                 "E3178",
-                f"a metric keeps {names[result]}, which is no sum over samples: what "
+                f"a metric keeps {names[result]}, which is not a sum over samples: what "
                 "replicas have of it cannot be added up",
                 hint="write metrics whose variables only have values added to them, leave that "
                 "one out, or train on one replica",

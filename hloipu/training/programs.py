@@ -21,7 +21,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import number_of, seen_by_users
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 
 StepInput = HloInput | CompiledProgram

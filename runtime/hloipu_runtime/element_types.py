@@ -4,6 +4,7 @@ Formats: OCP 8-bit floating point and microscaling specifications; IEEE 754; the
 arXiv 2206.02915. Plain Python on purpose: reading text must not pay for importing numpy.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Literal
 
@@ -139,3 +140,8 @@ GRIDS: dict[str, Grid] = {
     "f6e3m2fn": Grid(2, -2, 28.0, "saturate", nan=False),
 }
 """Every narrow float but f8e8m0fnu, whose values are powers of two alone."""
+
+
+def shape_text(element_type: str, shape: Sequence[object]) -> str:
+    """Return a type and sizes as HLO writes them."""
+    return f"{element_type}[{','.join(map(str, shape))}]"

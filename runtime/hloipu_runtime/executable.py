@@ -148,10 +148,10 @@ def _check_meta(meta: Mapping[str, Any], name: str) -> None:
         raise _refused(name, f"it is not of the schema {SCHEMA}")
     for key in ("options", "sources", "memory", "machine"):
         if not isinstance(meta[key], dict):
-            raise _refused(name, f"its {key} are no object")
+            raise _refused(name, f"its {key} are not an object")
     for place in (*meta["sources"], *meta["sources"].values()):
         if not isinstance(place, str) or not place.isprintable():
-            raise _refused(name, "a source is no text")
+            raise _refused(name, "a source is not text")
     for text in _texts_of(meta["memory"]):
         if not text.isprintable():
             raise _refused(name, "its memory report holds control characters")
@@ -159,9 +159,9 @@ def _check_meta(meta: Mapping[str, Any], name: str) -> None:
     if not isinstance(names, list) or not all(
         isinstance(each, str) and each.isprintable() for each in names
     ):
-        raise _refused(name, "the name of a parameter is no text")
+        raise _refused(name, "the name of a parameter is not text")
     if not isinstance(meta["fingerprint"], str) or not meta["fingerprint"].isprintable():
-        raise _refused(name, "its fingerprint is no text")
+        raise _refused(name, "its fingerprint is not text")
     if type(meta["code_memory"]) is not bool or meta["over_memory"] not in ("refuse", "allow"):
         raise _refused(name, "it does not say what counts as memory")
 

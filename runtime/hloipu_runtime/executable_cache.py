@@ -105,7 +105,7 @@ class ExecutableCache:
 
     def _path(self, key: str) -> Path:
         if not 16 <= len(key) <= 128 or not _HEX.issuperset(key):
-            raise UsageError("E3148", f"{key[:40]!r} is no key: keys are hexadecimal digits")
+            raise UsageError("E3148", f"{key[:40]!r} is not a key: keys are hexadecimal digits")
         return self.folder / f"{key}{SUFFIX}"
 
     def _is_ready(self, *, make: bool) -> bool:

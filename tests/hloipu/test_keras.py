@@ -313,7 +313,7 @@ def test_what_fails_gives_the_weights_back() -> None:
     model.compile(optimizer="sgd", loss="mse", metrics=["mae", Largest()])
     attach(model, replicas=2, **TINY)
     before = model.get_weights()
-    with pytest.raises(UsageError, match="largest/kept, which is no sum"):
+    with pytest.raises(UsageError, match="largest/kept, which is not a sum"):
         model.fit(ROWS, ROWS[:, :4], batch_size=8, verbose=0)
     for a, b in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -89,7 +89,7 @@ LIES = {
     "no tiles": ("double", put("machine", "chip", "tiles_per_ipu", "value", to=0),
                  "E4012", "machine cannot be"),
     "other machine": ("double", put("machine", "name", to="bow"), "E4012", "another machine"),
-    "sources": ("double", put("sources", "sum", to=7), "E4012", "source is no text"),
+    "sources": ("double", put("sources", "sum", to=7), "E4012", "source is not text"),
     "over memory": ("double", put("over_memory", to="yes"), "E4012", "counts as memory"),
     "fingerprint": ("double", put("fingerprint", to=None), "E4012", "fingerprint"),
     "addresses": ("double", put_array("addresses", np.array([0])), "E4012", "one address"),

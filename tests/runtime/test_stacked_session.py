@@ -13,7 +13,7 @@ from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.proof.verify import faults_of
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program_io.text.printer import print_program
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.element import ElementSpec, LeafSpec
 from hloipu_runtime.streams.infeed import InfeedQueue

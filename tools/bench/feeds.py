@@ -37,7 +37,7 @@ import hloipu.jax as on_device
 from hloipu import compile as compile_hlo
 from hloipu.cli.commands.compare import comparison
 from hloipu_runtime.machine.transfers import host_call
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.arrays import from_arrays
 from hloipu_runtime.streams.host import StreamHost

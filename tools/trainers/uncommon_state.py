@@ -134,7 +134,7 @@ def _by_counts() -> Recipe:
     def batch(rng: Rng) -> Batch:
         return *regression(rng), 1 + rng.integers(0, 2, ROWS).astype(np.float32)
 
-    refusal = Refusal("E0502", "the count of a batch is no gradient; divide the loss by it")
+    refusal = Refusal("E0502", "the count of a batch is not a gradient; divide the loss by it")
     plain = supervised("divided_by_counts", batch=batch, optimizer=_ADAM, update=update)
     return replace(plain, gradients=gradients, refusals={"": refusal})
 

@@ -1,5 +1,6 @@
 """Call graph of a module: callees-first order, call sites, cycles."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -23,6 +24,13 @@ def call_sites(module: Module) -> Mapping[str, tuple[CallSite, ...]]:
                 if name in sites:
                     sites[name].append(CallSite(computation, position))
     return {name: tuple(callers) for name, callers in sites.items()}
+
+
+def call_counts(module: Module) -> Counter[str]:
+    """Return how many ops refer to each computation."""
+    return Counter(
+        name for c in module.computations for op in c.instructions for name in op.attributes.called
+    )
 
 
 def callees(module: Module) -> Mapping[str, tuple[str, ...]]:

@@ -12,7 +12,7 @@ from hloipu_compiler.ir.attributes import ConvolutionLabels, Window
 from hloipu_compiler.ir.dimension_rules import dimension_rule
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves, sizes_of
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 Operands = Sequence[Shape]
@@ -53,10 +53,6 @@ def element_count(shape: Shape) -> int:
     return sum(leaf.element_count for _, leaf in leaves(shape) if isinstance(leaf, ArrayShape))
 
 
-def _sizes(shape: Shape) -> tuple[int, ...]:
-    return shape.dimensions if isinstance(shape, ArrayShape) else ()
-
-
 def _dot(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     return 2 * element_count(instruction.shape) * dimension_rule(instruction, operands).summed()
 
@@ -67,7 +63,7 @@ def _ragged_dot(rules: FlopRules, instruction: Instruction, operands: Operands) 
     if not set(ragged) & set(instruction.attributes.integers("lhs_contracting_dims")):
         return flops
     # Each group contracts its own stretch; all together contract the dimension once.
-    return flops // max(1, *_sizes(operands[2])[-1:])
+    return flops // max(1, *sizes_of(operands[2])[-1:])
 
 
 def _valid_taps(size: int, out_size: int, window: WindowDimension) -> int:
@@ -109,7 +105,7 @@ def _hits(first: int, last: int, stride: int, offset: int, dilation: int) -> int
 def _convolution(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
     labels = instruction.attributes.get("dim_labels")
     window: Window = instruction.attributes.window()
-    lhs, rhs, out = _sizes(operands[0]), _sizes(operands[1]), _sizes(instruction.shape)
+    lhs, rhs, out = sizes_of(operands[0]), sizes_of(operands[1]), sizes_of(instruction.shape)
     if not isinstance(labels, ConvolutionLabels) or not len(lhs) == len(rhs) == len(out):
         return 0
     taps = 1
@@ -154,7 +150,7 @@ def _per_element(rules: FlopRules, instruction: Instruction, operands: Operands)
 
 
 def _sort(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
-    sizes = _sizes(operands[0])
+    sizes = sizes_of(operands[0])
     rule = dimension_rule(instruction, operands)
     length = prod(sizes[d] for d in rule.dimensions(0, FactorKind.WHOLE))
     compares = element_count(operands[0]) * ceil(log2(max(2, length)))
@@ -172,12 +168,12 @@ def _fft(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
 
 
 def _cholesky(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
-    sizes = _sizes(operands[0])
+    sizes = sizes_of(operands[0])
     return element_count(operands[0]) * sizes[-1] // 3 if sizes else 0
 
 
 def _triangular_solve(rules: FlopRules, instruction: Instruction, operands: Operands) -> int:
-    sizes = _sizes(operands[0])
+    sizes = sizes_of(operands[0])
     return element_count(instruction.shape) * sizes[-1] if sizes else 0
 
 

@@ -7,7 +7,6 @@ from heapq import nlargest
 from hloipu_compiler.analysis.op_cost import CALLS, FREE, CostSum, OpCost, is_opaque
 from hloipu_compiler.analysis.source_lines import SourceLines
 from hloipu_compiler.analysis.tally import Tally, tally
-from hloipu_compiler.ir.attributes import Alias, Donor
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import Shape, byte_count
 
@@ -81,18 +80,8 @@ _SHOWN = ("is_scheduled", "replica_count", "num_partitions")
 
 def parameter_rows(module: Module, lines: SourceLines) -> tuple[ParameterRow, ...]:
     """Return the entry's parameters by number with the roles that aliasing gives them."""
-    aliases = module.attributes.get("input_output_alias", ())
-    donors = module.attributes.get("buffer_donor", ())
-    state = (
-        {alias.parameter for alias in aliases if isinstance(alias, Alias)}
-        if isinstance(aliases, tuple)
-        else set()
-    )
-    donated = (
-        {donor.parameter for donor in donors if isinstance(donor, Donor)}
-        if isinstance(donors, tuple)
-        else set()
-    )
+    state = {alias.parameter for alias in module.attributes.aliases()}
+    donated = {donor.parameter for donor in module.attributes.donors()}
     rows = []
     for position in module.entry.parameters:
         instruction = module.entry.instructions[position]

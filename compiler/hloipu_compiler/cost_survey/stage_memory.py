@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.cost_survey.survey import Floats, Numbers, Survey
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
 
 Again = Mapping[int, Mapping[int, int]]
@@ -109,7 +109,7 @@ def reads_of(entry: Computation, phases: Phases, fed: Collection[int]) -> Reads:
         if works:
             pairs.extend((source, position) for source in sources)
         if works or position in fed_positions:
-            sizes[position] = size_of(instruction.shape)
+            sizes[position] = byte_count(instruction.shape)
             made_of.append((position,))
         else:
             made_of.append(tuple(sources)[:_MOST_SOURCES])

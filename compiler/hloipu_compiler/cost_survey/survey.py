@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.cost_survey.op_prices import ELEMENTWISE, FREE, OpPrice, kept_copies, source_of
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.ir.shapes import TupleShape
-from hloipu_compiler.partition.stages.loads import size_of
+from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
 from hloipu_compiler.plan.wrapping import Wrapping
@@ -178,7 +177,7 @@ def survey_of_kinds(
         if _is_computed(entry, position):
             array_of[position] = len(sizes)
             touched.append((len(sizes), point))
-            sizes.append(size_of(instruction.shape))
+            sizes.append(byte_count(instruction.shape))
             values.append(True)
     touched.sort()
     array_and_point = np.array(touched, np.int64).reshape(-1, 2)
@@ -303,7 +302,7 @@ def weights_read(
     weights = sorted(kinds)
     touches = [(number, op) for number, n in enumerate(weights) for op in sorted(readers[n])]
     both = np.array(touches, np.int64).reshape(-1, 2)
-    sizes = np.array([size_of(entry.instructions[n].shape) for n in weights], np.int64)
+    sizes = np.array([byte_count(entry.instructions[n].shape) for n in weights], np.int64)
     return sizes, both[:, 0], both[:, 1], np.array([kinds[n] for n in weights], np.int64)
 
 
@@ -312,7 +311,7 @@ def _work_bytes(entry: Computation, position: int, price: OpPrice) -> int:
     needed = price.work_bytes
     for i, size in zip(entry.instructions[position].operands, price.given_bytes, strict=False):
         if entry.instructions[source_of(entry, i)].parameter_number < 0:
-            size = max(0, size - size_of(entry.instructions[i].shape))
+            size = max(0, size - byte_count(entry.instructions[i].shape))
         needed += size
     return needed
 

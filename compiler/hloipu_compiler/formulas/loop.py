@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hloipu_compiler.formulas.text import Text, Value, shape_text
+from hloipu_compiler.formulas.text import Text, Value
+from hloipu_runtime.element_types import shape_text
 
 
 @dataclass(frozen=True, slots=True)

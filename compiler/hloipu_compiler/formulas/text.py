@@ -6,15 +6,12 @@ A text is parsed once, and its ops put in the place of a custom call.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hloipu_runtime.element_types import shape_text
+
 Dims = tuple[int, ...]
 Pairs = tuple[Sequence[int], Sequence[int]]
 """Dimensions of one operand, and of the other."""
 _WIDE = frozenset({"f32", "f64", "c64", "c128"})
-
-
-def shape_text(kind: str, dims: Sequence[int]) -> str:
-    """Return a shape as HLO writes it."""
-    return f"{kind}[{','.join(map(str, dims))}]"
 
 
 @dataclass(slots=True)

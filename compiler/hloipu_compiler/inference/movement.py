@@ -163,8 +163,7 @@ def reverse(site: Site) -> Shape:
 def slice_(site: Site) -> Shape:
     """Return the sizes ceil((limit - start) / stride); ranges lie within the operand."""
     operand = array_operand(site, 0)
-    written = site.attributes.get("slice", ())
-    ranges = [r for r in written if isinstance(r, SliceRange)] if isinstance(written, tuple) else []
+    ranges = site.attributes.slice_ranges()
     if len(ranges) != operand.rank:
         raise ShapeFault(
             faults.DIMENSION_COUNT,
@@ -208,12 +207,7 @@ def _check_slice_range(operand: ArrayShape, i: int, bounds: SliceRange) -> None:
 def pad(site: Site) -> Shape:
     """Return low + size + high + interior * max(size - 1, 0); negative edges crop."""
     operand, value = array_operand(site, 0), array_operand(site, 1)
-    written = site.attributes.get("padding", ())
-    edges = (
-        [p for p in written if isinstance(p, PaddingDimension)]
-        if isinstance(written, tuple)
-        else []
-    )
+    edges = site.attributes.padding()
     _check_padding(operand, value, edges)
     sizes = []
     for i, (size, edge) in enumerate(zip(operand.dimensions, edges, strict=True)):
@@ -232,7 +226,9 @@ def pad(site: Site) -> Shape:
     return make_array(element_type, sizes, dynamic_flags(operand))
 
 
-def _check_padding(operand: ArrayShape, value: ArrayShape, edges: list[PaddingDimension]) -> None:
+def _check_padding(
+    operand: ArrayShape, value: ArrayShape, edges: tuple[PaddingDimension, ...]
+) -> None:
     if value.dimensions:
         raise ShapeFault(
             faults.SIZE_MISMATCH, f"padding value {value}", expected="one number", operand=1

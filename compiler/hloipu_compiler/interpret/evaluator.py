@@ -167,7 +167,8 @@ def _as_array(number: int, value: object, shape: ArrayShape) -> Array:
         return np.asarray(value)
     except ValueError as error:
         raise UsageError(
-            "E3102", f"parameter {number} is {shape.without_layout()}, what was given is no array"
+            "E3102",
+            f"parameter {number} is {shape.without_layout()}, what was given is not an array",
         ) from error
 
 

@@ -16,7 +16,7 @@ from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import PRODUCTS
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, sizes_of
 from hloipu_runtime.frozen import dataclass
 
 FOLLOWED = frozenset(
@@ -162,8 +162,7 @@ def _merged(a: InputRole, b: InputRole | None) -> InputRole:
 
 
 def _sizes(computation: Computation, position: int) -> tuple[int, ...]:
-    shape = computation.instructions[position].shape
-    return shape.dimensions if isinstance(shape, ArrayShape) else ()
+    return sizes_of(computation.instructions[position].shape)
 
 
 _POSITIVE = frozenset({"log", "sqrt", "rsqrt", "cbrt"})

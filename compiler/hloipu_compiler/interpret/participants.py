@@ -1,13 +1,12 @@
 """Evaluates one program as several replicas and partitions, a thread each."""
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.interpret.evaluator import EvaluationLimits, Evaluator
 from hloipu_compiler.interpret.ops.manual_sharding import border_device_count
-from hloipu_compiler.interpret.planning.meeting import Meeting, MeetingError
+from hloipu_compiler.interpret.planning.meeting import Meeting
 from hloipu_compiler.interpret.planning.plan import Array, Watcher
 from hloipu_compiler.interpret.planning.site import Effects, array_leaves
 from hloipu_compiler.ir.annotations import is_border, needs_others
@@ -138,33 +137,10 @@ def evaluate_participants(
         mine = replace(
             base, replica=replica, partition=partition, meeting=meeting, watch=own_watch, state={}
         )
-        try:
-            own_arguments = arguments[number if len(arguments) > 1 else 0]
-            results = Evaluator(module, mine, share)(*own_arguments, watch=own_watch)
-        except BaseException:
-            meeting.fail()
-            raise
-        meeting.leave()
-        return results
+        own_arguments = arguments[number if len(arguments) > 1 else 0]
+        return Evaluator(module, mine, share)(*own_arguments, watch=own_watch)
 
-    with ThreadPoolExecutor(count) as pool:
-        futures = [pool.submit(run, number) for number in range(count)]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        except BaseException:  # an interrupt: nobody shall wait for those who are stopped
-            meeting.fail()
-            raise
-    errors = list(_errors(futures))
-    if errors:
-        raise next((e for e in errors if not isinstance(e, MeetingError)), errors[0])
-    return [future.result() for future in futures]
-
-
-def _errors(futures: Sequence[Future[list[Array]]]) -> Iterator[BaseException]:
-    for future in futures:
-        error = future.exception()
-        if error is not None:
-            yield error
+    return meeting.hold(run, count)
 
 
 def evaluate_everywhere(

@@ -110,7 +110,7 @@ class WideWriter:
         """Append what takes one element out of a tuple."""
         shape = self.made[at].shape
         if not isinstance(shape, TupleShape):
-            raise TypeError(f"{name}: {shape} is no tuple")
+            raise TypeError(f"{name}: {shape} is not a tuple")
         return self.add(name, "get-tuple-element", shape.elements[number], (at,), index=number)
 
     def widen(self, instruction: Instruction, operands: Sequence[int]) -> int:

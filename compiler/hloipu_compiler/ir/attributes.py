@@ -189,6 +189,26 @@ class Attributes(Mapping[str, Value]):
         value = self._values.get(key, ())
         return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
 
+    def slice_ranges(self) -> tuple[SliceRange, ...]:
+        """Return the ranges of a slice, one for each dimension."""
+        value = self._values.get("slice", ())
+        return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
+
+    def padding(self) -> tuple[PaddingDimension, ...]:
+        """Return what a pad puts around and between, for each dimension."""
+        value = self._values.get("padding", ())
+        return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
+
+    def aliases(self) -> tuple[Alias, ...]:
+        """Return what a module's header says of results in the buffers of parameters."""
+        value = self._values.get("input_output_alias", ())
+        return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
+
+    def donors(self) -> tuple[Donor, ...]:
+        """Return what a module's header says of parameters that are given away."""
+        value = self._values.get("buffer_donor", ())
+        return value if isinstance(value, tuple) else ()  # type: ignore[return-value]
+
     def window(self) -> Window:
         """Return the window, without spatial dimensions where none is written."""
         value = self._values.get("window")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from math import gcd
 
-from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, PaddingDimension
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels
 from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
@@ -223,9 +223,7 @@ def _slice(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _pad(draft: _Draft, attributes: Attributes) -> None:
-    padding = attributes.get("padding")
-    rows = padding if isinstance(padding, tuple) else ()
-    changed = [d for d, row in enumerate(rows) if isinstance(row, PaddingDimension) and any(row)]
+    changed = [d for d, row in enumerate(attributes.padding()) if any(row)]
     draft.alike((0, 2), dict.fromkeys(changed, PERMUTATION))
 
 

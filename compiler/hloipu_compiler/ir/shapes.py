@@ -248,8 +248,13 @@ def without_layouts(shape: Shape) -> Shape:
 def array_shape(shape: Shape) -> ArrayShape:
     """Return a shape that is known to be an array."""
     if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{shape} is no array")
+        raise TypeError(f"{shape} is not an array")
     return shape
+
+
+def sizes_of(shape: Shape) -> tuple[int, ...]:
+    """Return the sizes of an array's dimensions; none for what is not an array."""
+    return shape.dimensions if isinstance(shape, ArrayShape) else ()
 
 
 def leaves_of(shape: Shape) -> list[ArrayShape]:

@@ -16,12 +16,13 @@ from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import GRAIN_BYTES, MINIMUM_BYTES, gathered, mapping_of, split
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.redistribution import redistribution
-from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
+from hloipu_compiler.planners.reduction_plans import reduction_plan
 from hloipu_compiler.planners.spreading import even_grids, spread_over_copies, worth_sharing
 from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.element_rules import partial_type
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.computing import codelet_work
@@ -147,7 +148,7 @@ def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None
     parts = min(tiles, others, max(1, prod(shape) * bits // (8 * MINIMUM_BYTES)))
     if parts < 2:
         return None
-    placement = split(shape, weights, (1,) * len(shape), parts, 0)
+    placement = split(shape, weights, (1,) * len(shape), parts)
     along = dict(placement.labels)
     return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
 
@@ -260,7 +261,7 @@ def reduction_preference(
     grains = (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits))
     best: tuple[Mapping, int] | None = None
     for placement in {
-        split(kept, ones, grain, parts, 0)
+        split(kept, ones, grain, parts)
         for grain in (ones, grains)
         for parts in (tiles, min(tiles, max(2, default.tiles.count)))
     }:

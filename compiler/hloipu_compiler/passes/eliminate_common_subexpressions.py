@@ -13,7 +13,7 @@ from hloipu_compiler.passes.framework.attribute_edits import renamed
 from hloipu_compiler.passes.framework.constant_values import constant_key
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
-from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.passes.framework.rewriting import Draft, with_each, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
@@ -109,10 +109,7 @@ def common_subexpressions_eliminated(module: Module) -> Module:
         for name in op.attributes.called
     }
     never = effectful | owned  # loops that merge would need one body for two names
-    computations = tuple([_merged(module, c, never) for c in module.computations])
-    if all(new is old for new, old in zip(computations, module.computations, strict=True)):
-        return module
-    return replace(module, computations=computations)
+    return with_each(module, lambda c: _merged(module, c, never))
 
 
 def _calling_first_regions(module: Module, same: dict[str, str]) -> Module:

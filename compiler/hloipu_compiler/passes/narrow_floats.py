@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves
+from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.constant_values import constant_array
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
@@ -29,7 +29,6 @@ _AS_WRITTEN = frozenset(
     "triangular-solve fft reduce-precision".split()
 )
 """Ops that mean something else at another width, or have no form of 16 bits."""
-_ENTRY_SHAPES = "entry_computation_layout"
 _NARROW = ("f16", "bf16")
 
 
@@ -53,7 +52,7 @@ def floats_narrowed(module: Module, kind: str) -> Module:
         return module
     computations = tuple(_with_narrow(module, c, narrow) for c in module.computations)
     # The header repeats the entry's shapes, which are others now.
-    header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
+    header = without(module.attributes, ("entry_computation_layout",))
     return replace(module, computations=computations, attributes=header)
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
 from hloipu_compiler.analysis.scaling_dims import looked_up, scaling_classes, weights
 from hloipu_compiler.errors import VerifyError
-from hloipu_compiler.ir.attributes import Alias, Attributes, SliceRange, Value
+from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.constant_values import constant_array
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
@@ -31,7 +32,6 @@ _LEAST_SHARE = 0.75
 """Of the bytes of all that is computed: a batch is nearly everywhere, the side of a weight not."""
 MOST_SAMPLES = 2**24
 """Of a batch that a module is rewritten to: its constants may grow with it."""
-_ENTRY_SHAPES = "entry_computation_layout"
 
 
 def batch_of(module: Module) -> frozenset[Cell]:
@@ -72,13 +72,10 @@ def batch_of(module: Module) -> frozenset[Cell]:
 
 def _state(module: Module) -> set[tuple[int, int]]:
     """Return the parameters that results take over, with the element where they are tuples."""
-    aliases = module.attributes.get("input_output_alias", ())
-    state = set()
-    for alias in aliases if isinstance(aliases, tuple) else ():
-        if isinstance(alias, Alias):
-            index = alias.parameter_index
-            state.add((alias.parameter, index[0] if index else WHOLE))
-    return state
+    return {
+        (alias.parameter, alias.parameter_index[0] if alias.parameter_index else WHOLE)
+        for alias in module.attributes.aliases()
+    }
 
 
 def _made_bytes(module: Module) -> dict[tuple[str, int, int], int]:
@@ -150,7 +147,7 @@ def _batch_times(module: Module, cells: frozenset[Cell], factor: Fraction) -> Mo
         computations.append(changed)
     if not cells:
         return module
-    header = Attributes({k: v for k, v in module.attributes.items() if k != _ENTRY_SHAPES})
+    header = without(module.attributes, ("entry_computation_layout",))
     scaled = replace(module, computations=tuple(computations), attributes=header)
     try:
         verify(scaled)
@@ -227,12 +224,11 @@ def _instruction(op: Instruction, shape: Shape) -> Instruction:
                     array = array.take(np.arange(new) % old, axis)
             literal = Literal(array=array)
     values: dict[str, Value] = dict(op.attributes.items())
-    ranges = values.get("slice")
-    if isinstance(ranges, tuple) and len(ranges) == shape.rank:
+    ranges = op.attributes.slice_ranges()
+    if ranges and len(ranges) == shape.rank:
         values["slice"] = tuple(
             SliceRange(0, new) if r.limit - r.start == old != new and r.stride == 1 else r
             for r, old, new in zip(ranges, op.shape.dimensions, shape.dimensions, strict=True)
-            if isinstance(r, SliceRange)
         )
     sizes = values.get("dynamic_slice_sizes")
     if isinstance(sizes, tuple):

@@ -4,7 +4,6 @@ import re
 from collections import Counter
 
 from hloipu_compiler.hlo.attributes.metadata import read_metadata
-from hloipu_compiler.ir.attributes import Alias, Donor
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 from hloipu_compiler.memo import Memo, Same
@@ -92,25 +91,19 @@ def aliased(module: Module) -> list[AliasPair]:
     results = {index: number for number, (index, _) in enumerate(result_leaves)}
     old, new = parameter_arrays(module), result_arrays(module)
     pairs: dict[int, AliasPair] = {}
-    aliases = module.attributes.get("input_output_alias", ())
-    for alias in aliases if isinstance(aliases, tuple) else ():
-        if isinstance(alias, Alias):
-            parameter = parameters.get((alias.parameter, alias.parameter_index), -1)
-            result = results.get(alias.output_index, -1)
-            if min(parameter, result) >= 0 and old[parameter].kind == new[result].kind:
-                pair = AliasPair(parameter, result, alias.kind == "must-alias")
-                pairs.setdefault(parameter, pair)
+    for alias in module.attributes.aliases():
+        parameter = parameters.get((alias.parameter, alias.parameter_index), -1)
+        result = results.get(alias.output_index, -1)
+        if min(parameter, result) >= 0 and old[parameter].kind == new[result].kind:
+            pair = AliasPair(parameter, result, alias.kind == "must-alias")
+            pairs.setdefault(parameter, pair)
     return sorted(pairs.values())
 
 
 def donated_alone(module: Module) -> frozenset[int]:
     """Return the parameters that the header gives away without saying to which result."""
     places = {place: n for n, place in enumerate(parameter_places(module))}
-    donors = module.attributes.get("buffer_donor", ())
-    donated = (
-        [donor for donor in donors if isinstance(donor, Donor)] if isinstance(donors, tuple) else []
-    )
-    numbers = [places.get((donor.parameter, *donor.parameter_index)) for donor in donated]
+    numbers = [places.get((x.parameter, *x.parameter_index)) for x in module.attributes.donors()]
     return frozenset(n for n in numbers if n is not None)
 
 

@@ -6,7 +6,7 @@ flattened parameters and results (`entry_arrays`) stay what they are.
 
 from dataclasses import replace
 
-from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Alias, Attributes, Donor, Value
+from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Donor, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.plan.entry_arrays import all_leaves
@@ -157,20 +157,18 @@ def _renumbered(module: Module, shapes: list[Shape], first: list[int]) -> Attrib
     }
     values: dict[str, Value] = {}
     for key, value in module.attributes.items():
-        if key == "input_output_alias" and isinstance(value, tuple):
-            aliases = [alias for alias in value if isinstance(alias, Alias)]
+        if key == "input_output_alias":
             value = tuple(
                 alias._replace(
                     parameter=numbers[alias.parameter, alias.parameter_index], parameter_index=()
                 )
-                for alias in aliases
+                for alias in module.attributes.aliases()
                 if (alias.parameter, alias.parameter_index) in numbers
             )
-        elif key == "buffer_donor" and isinstance(value, tuple):
-            donors = [donor for donor in value if isinstance(donor, Donor)]
+        elif key == "buffer_donor":
             value = tuple(
                 Donor(numbers[donor.parameter, donor.parameter_index], ())
-                for donor in donors
+                for donor in module.attributes.donors()
                 if (donor.parameter, donor.parameter_index) in numbers
             )
         elif key == "entry_computation_layout":

@@ -16,7 +16,7 @@ import numpy as np
 from hloipu_compiler.hlo.literals.values import ElidedConstantError
 from hloipu_compiler.interpret.planning.constants import constant_leaves
 from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.memo import Memo, Same
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.program import Array
@@ -130,8 +130,7 @@ def _starts(
     computation: Computation, op: Instruction, start_operands: Sequence[Array], count: int
 ) -> Starts:
     """Return where a dynamic slice begins for each participant, within bounds; empty: unknown."""
-    source = computation.instructions[op.operands[0]].shape
-    assert isinstance(source, ArrayShape)
+    source = array_shape(computation.instructions[op.operands[0]].shape)
     assert isinstance(op.shape, ArrayShape)
     if len(start_operands) != len(source.dimensions):
         return ()  # as dumps before 2019 have them: one vector

@@ -88,7 +88,7 @@ def outfeeds_of(
                 "E3152", f"two queues are named {name!r}", hint="give each queue its own name"
             )
         if not name or len(name) > _LONGEST_NAME or not name.isprintable():
-            raise UsageError("E3151", f"{name[:_LONGEST_NAME]!r} is no name for a queue")
+            raise UsageError("E3151", f"{name[:_LONGEST_NAME]!r} is not a name for a queue")
     return tuple(named), left_over
 
 
@@ -159,7 +159,7 @@ def _check_reduction(outfeed: FeedBinding, results: Sequence[EntryArray], loop: 
     for number in outfeed.places:
         if results[number].element_type == "pred":
             raise UsageError(
-                "E3151", f"--outfeed {outfeed.name}: result {number} is no number but pred"
+                "E3151", f"--outfeed {outfeed.name}: result {number} is not a number but pred"
             )
 
 

@@ -5,6 +5,7 @@ from dataclasses import field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.frozen import dataclass
 
 
@@ -55,7 +56,7 @@ class EntryArray(NamedTuple):
     @property
     def tensor(self) -> str:
         """Type and shape as HLO writes them."""
-        return f"{self.element_type}[{','.join(map(str, self.shape))}]"
+        return shape_text(self.element_type, self.shape)
 
     @property
     def kind(self) -> tuple[str, tuple[int, ...]]:

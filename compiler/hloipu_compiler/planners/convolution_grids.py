@@ -104,18 +104,14 @@ def convolution_grid(
     partial_type: str,
     bounds: Bounds,
     lying: PlacedOperand = (None, None),
-    first: int = 0,
 ) -> ConvolutionGrid:
     """Return the cheapest grid that needs no more memory than it may, or little more than others.
 
     Where the whole needs more, images or features are done in slices, one after the other.
-    `first`: where small grids begin.
     """
-    asked, budget_bytes = (
-        _Asked(machine, codelet, operands, result, partial_type),
-        bounds.budget_bytes,
-    )
-    whole = _best(asked, bounds, lying, first)
+    asked = _Asked(machine, codelet, operands, result, partial_type)
+    budget_bytes = bounds.budget_bytes
+    whole = _best(asked, bounds, lying)
     if whole.bytes_per_tile <= budget_bytes:
         return whole
     found = [whole]
@@ -128,7 +124,7 @@ def convolution_grid(
             one_slice = asked._replace(operands=(image, kernel), result=made)
             price, within = bounds.code_price.compared, bounds
             for _ in range(2):
-                one = _best(one_slice, within, (None, None), first)
+                one = _best(one_slice, within, (None, None))
                 found.append(_in_slices(asked, one, made, slices, price, features=features))
                 beside = found[-1].bytes_per_tile - one.bytes_per_tile
                 within = bounds._replace(budget_bytes=max(0, budget_bytes - beside))
@@ -155,10 +151,10 @@ def _excess(size_bytes: int, budget_bytes: int) -> int:
     return max(0, ceil(_STEPS_A_DOUBLING * log2(max(1, size_bytes) / max(1, budget_bytes))))
 
 
-def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand, first: int) -> ConvolutionGrid:
+def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand) -> ConvolutionGrid:
     best = ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)
     best_rank = _NO_BOUND, _NO_BOUND
-    for spread, placement in _looked_at(asked, bounds, lying, first):
+    for spread, placement in _looked_at(asked, bounds, lying):
         # Once one fits, dearer ones are out, however little memory they need.
         most = _NO_BOUND if best_rank[0] else best_rank[1]
         grid_so_far = _detailed(asked, spread, placement, lying, bounds, most)
@@ -237,16 +233,15 @@ def convolution_grids(
     partial_type: str,
     bounds: Bounds,
     lying: PlacedOperand = (None, None),
-    first: int = 0,
 ) -> list[ConvolutionGrid]:
     """Return the grids that are looked at in detail."""
     asked = _Asked(machine, codelet, operands, result, partial_type)
-    looked_at = _looked_at(asked, bounds, lying, first)
+    looked_at = _looked_at(asked, bounds, lying)
     return [_detailed(asked, *x, lying, bounds, _NO_BOUND) for x in looked_at]
 
 
 def _looked_at(
-    asked: _Asked, bounds: Bounds, lying: PlacedOperand, first: int
+    asked: _Asked, bounds: Bounds, lying: PlacedOperand
 ) -> list[tuple[Spread, Placement]]:
     """Return grids to be priced in detail, the fastest first so far as is known."""
     if 0 in (*asked.result.shape, *asked.operands[0].shape, *asked.operands[1].shape):
@@ -257,16 +252,14 @@ def _looked_at(
     bound = max(bound, int(candidates.bytes_per_tile.min()))
     fitting = np.nonzero(candidates.bytes_per_tile <= bound)[0]
     best = fitting[np.argsort(candidates.cycles[fitting], kind="stable")[:_CLOSER]]
-    placed = [_placed(asked.machine, candidates, int(number), first) for number in best]
+    placed = [_placed(candidates, int(number)) for number in best]
     if lying[0] is not None:
         indices = {x.cut: x for x in candidates.spreads}
         placed += staying(tuple(indices.values()), asked.operands, lying[0])
     return list(dict.fromkeys(placed))
 
 
-def _placed(
-    machine: Machine, candidates: Candidates, number: int, first: int
-) -> tuple[Spread, Placement]:
+def _placed(candidates: Candidates, number: int) -> tuple[Spread, Placement]:
     """Return the grid of a candidate; tiles side by side differ in positions, or in features."""
     spread = candidates.spreads[int(candidates.spread[number])]
     blocks = candidates.blocks[number].tolist()
@@ -275,16 +268,7 @@ def _placed(
     order = [label for label in range(len(sizes)) if label != features]
     order.insert(len(order) if candidates.features_last[number] else features, features)
     counts = [(label, -(-sizes[label] // blocks[label]), blocks[label]) for label in order]
-    placement = grid([(x, n, _grain(sizes[x], n, block)) for x, n, block in counts], sizes)
-    tiles, bus = placement.tiles, machine.chip.tiles_per_exchange_bus
-    spare_tiles = machine.chip.tiles_per_ipu - tiles.count
-    # Pairs of tiles that share a bus get the same data only if a grid begins with a whole pair.
-    begin = (
-        first % (spare_tiles + 1) // bus * bus
-        if 2 * tiles.count <= machine.chip.tiles_per_ipu
-        else 0
-    )
-    return spread, Placement(Tiles(tiles.extents, tiles.strides, begin), placement.labels)
+    return spread, grid([(x, n, _grain(sizes[x], n, block)) for x, n, block in counts], sizes)
 
 
 def _grain(size: int, count: int, block: int) -> int:

@@ -144,12 +144,7 @@ def dot_grid(
     Where the cheapest of all needs more, rows, columns or the depth may be done in slices, one
     after the other. Where nothing fits, the grid that needs least.
     """
-    types = _Types(
-        lhs.element_type,
-        rhs.element_type,
-        result.element_type,
-        tuning.partial_type(result.element_type),
-    )
+    types = _types(lhs, rhs, result, tuning)
     whole = _sides(machine, tuning, codelet, lhs, result)
     budget_bytes = machine.memory.bytes_per_tile * tuning.memory_percent // 100
     best, fits = _cheapest(machine, whole, types, budget_bytes)
@@ -177,12 +172,7 @@ def dot_alternatives(
     machine: Machine, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor, tuning: Tuning
 ) -> list[DotGrid]:
     """Return the cheapest grids of the whole and of each number of slices, fitting or not."""
-    types = _Types(
-        lhs.element_type,
-        rhs.element_type,
-        result.element_type,
-        tuning.partial_type(result.element_type),
-    )
+    types = _types(lhs, rhs, result, tuning)
     whole = _sides(machine, tuning, codelet, lhs, result)
     grids = []
     for sides in (whole, *chain.from_iterable(_all_slices(whole, codelet, lhs))):
@@ -190,6 +180,11 @@ def dot_alternatives(
         for place in candidates.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
             grids.append(_grid_at(sides, candidates, place))
     return grids
+
+
+def _types(lhs: Tensor, rhs: Tensor, result: Tensor, tuning: Tuning) -> _Types:
+    partial = tuning.partial_type(result.element_type)
+    return _Types(lhs.element_type, rhs.element_type, result.element_type, partial)
 
 
 def cut_dimension(codelet: Dot, lhs: Tensor) -> int:

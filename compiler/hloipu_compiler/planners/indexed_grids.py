@@ -5,8 +5,9 @@ second step. Both are tried on grids of several forms, and priced by the codelet
 exchange that brings operands to the tiles.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from math import prod
 
 from hloipu_compiler.planners.placing import MINIMUM_BYTES, Placement, followed, grid
 from hloipu_compiler.planners.planned import (
@@ -18,6 +19,7 @@ from hloipu_compiler.planners.planned import (
     shape_texts,
     splits_of,
 )
+from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
@@ -114,11 +116,11 @@ def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int
     return grid(counts, sizes)
 
 
-def where_it_lies(indexing: Indexing, number: int, operand: PlacedOperand) -> list[Placement]:
-    """Return the grid on which an operand need not be moved, if there is one."""
+def where_it_lies(indexing: Indexing, operand: PlacedOperand) -> list[Placement]:
+    """Return the grid on which the first operand need not be moved, if there is one."""
     if operand.mapping is None:
         return []
-    placement = followed(indexing, indexing.operands[number], operand.mapping)
+    placement = followed(indexing, indexing.operands[0], operand.mapping)
     return [] if placement is None else [placement]
 
 
@@ -126,6 +128,27 @@ def worth(machine: Machine, option: Option) -> float:
     """Return what a search makes less: cycles, far more of them for what fills a tile."""
     too_much = max(0, option.held_bytes - most_gathered(machine))
     return option.cycles.total + 4 * too_much
+
+
+def searched(
+    machine: Machine,
+    indexing: Indexing,
+    groups: Sequence[Sequence[int]],
+    tiles: int,
+    option_of: Callable[[Candidate], Option],
+) -> list[Option]:
+    """Return what a search looks at over the parts of two groups of labels; `tiles` in all."""
+    options: list[Option] = []
+
+    def price(candidate: Candidate) -> float:
+        options.append(option_of(candidate))
+        return worth(machine, options[-1])
+
+    sizes = (prod(indexing.sizes[label] for label in group) for group in groups)
+    limits = tuple(max(1, min(tiles, n)) for n in sizes)
+    beginnings = [(limits[0], tiles // limits[0]), (tiles // limits[1], limits[1])]
+    descend(beginnings, limits, tiles, price)
+    return options
 
 
 def planned_options(

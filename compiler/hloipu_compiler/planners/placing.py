@@ -6,6 +6,7 @@ from math import prod
 
 from hloipu_runtime.codelets.core.codelet import Index, Indexing
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.law import label_span, span_of
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Spans, Tiles, whole
 
@@ -42,8 +43,22 @@ def row_major(extents: Sequence[int], first: int) -> Tiles:
     return Tiles(tuple(extents), tuple(strides), first)
 
 
+def in_blocks(shape: Sizes, blocks: Sequence[int], first: int) -> Mapping:
+    """Return the mapping of an array in blocks of given sizes, a tile each, from a tile on."""
+    extents: list[int] = []
+    spans: list[Span] = []
+    for size, block in zip(shape, blocks, strict=True):
+        count = over(size, block) if block else 1
+        if count < 2:
+            spans.append(whole(size))
+            continue
+        spans.append(Span(len(extents), block, 0, block))
+        extents.append(count)
+    return Mapping(row_major(extents, first), tuple(spans))
+
+
 @lru_cache(1 << 14)
-def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int, first: int) -> Placement:
+def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int) -> Placement:
     """Split indices into at most `parts` equal parts, the first indices first.
 
     `sizes` are those of the labels, `weights` 0 for those that must stay whole, `grains` the
@@ -66,7 +81,7 @@ def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int, first: int) -
         labels.append((label, Span(len(extents), block, 0, block)))
         extents.append(count)
         left //= count
-    return Placement(row_major(extents, first), tuple(labels))
+    return Placement(row_major(extents, 0), tuple(labels))
 
 
 _TRIED = 16
@@ -95,26 +110,23 @@ def _block(size: int, grain: int, left: int, behind: int) -> int:
     return best
 
 
-def mapping_of(shape: Sizes, element_bits: int, tiles: int, first: int = 0) -> Mapping:
+def mapping_of(shape: Sizes, element_bits: int, tiles: int) -> Mapping:
     """Return the default mapping: blocks of rows, not less than 128 bytes on a tile."""
-    placement = default_placement(shape, prod(shape), element_bits, tiles, first)
+    placement = default_placement(shape, prod(shape), element_bits, tiles)
     along = dict(placement.labels)
     return Mapping(
         placement.tiles, tuple(along.get(d, whole(size)) for d, size in enumerate(shape))
     )
 
 
-def default_placement(
-    sizes: Sizes, elements: int, element_bits: int, tiles: int, first: int = 0
-) -> Placement:
+def default_placement(sizes: Sizes, elements: int, element_bits: int, tiles: int) -> Placement:
     """Return blocks of rows for labels of these sizes, behind which are `elements` of data."""
     least = max(1, MINIMUM_BYTES * 8 // element_bits)
     parts = min(tiles, max(1, elements // least))
     grains = [1] * len(sizes)
     if sizes and sizes[-1] > 1:
         grains[-1] = max(1, GRAIN_BYTES * 8 // element_bits)
-    placement = split(sizes, (1,) * len(sizes), tuple(grains), parts, 0)
-    return moved(placement, first, tiles)
+    return split(sizes, (1,) * len(sizes), tuple(grains), parts)
 
 
 def moved(placement: Placement, first: int, tiles: int) -> Placement:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from hloipu_compiler.planners.placing import Placement
 from hloipu_runtime.codelets.core.codelet import Sizes
 from hloipu_runtime.costs.exchange_price import ExchangePrice
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.frozen import dataclass
 
 MOST_ALTERNATIVES = 4
@@ -128,11 +129,6 @@ class HoistedCopy:
 
 
 Record = PlannedOp | PlacedValue | HoistedCopy
-
-
-def shape_text(element_type: str, shape: Sizes) -> str:
-    """Return a type and sizes as HLO writes them."""
-    return f"{element_type}[{','.join(map(str, shape))}]"
 
 
 class Shaped(Protocol):

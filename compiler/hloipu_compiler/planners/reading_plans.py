@@ -17,12 +17,13 @@ from hloipu_compiler.planners.indexed_grids import (
     placed,
     priced,
     receiving,
+    searched,
     tiles_worth,
     where_it_lies,
     worth,
 )
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.searching import Candidate, descend
+from hloipu_compiler.planners.searching import Candidate
 from hloipu_compiler.planners.stages import PlacedOperand, bytes_of
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
@@ -114,7 +115,7 @@ def _searched(
     With ranges, label 0 counts them; each is a part.
     """
     indexing = codelet.indexing([operand.tensor for operand in operands], results)
-    for placement in where_it_lies(indexing, 0, operands[0]):
+    for placement in where_it_lies(indexing, operands[0]):
         yield priced(machine, codelet, operands, results, placement, code_price, stays=True)
     first = [0] if ranges else []
     of_table = {index.label for index in indexing.operands[0]}
@@ -124,19 +125,13 @@ def _searched(
         [label for label in every if label not in of_table],
     ]
     tiles = machine.chip.tiles_per_ipu // max(1, ranges)
-    options: list[Option] = []
 
-    def price(candidate: Candidate) -> float:
+    def option(candidate: Candidate) -> Option:
         wanted = [(first, ranges), *zip(groups, candidate, strict=True)]
         placement = placed(indexing.sizes, wanted, machine.chip.tiles_per_ipu)
-        options.append(priced(machine, codelet, operands, results, placement, code_price))
-        return worth(machine, options[-1])
+        return priced(machine, codelet, operands, results, placement, code_price)
 
-    sizes = (math.prod(indexing.sizes[label] for label in group) for group in groups)
-    limits = tuple(max(1, min(tiles, n)) for n in sizes)
-    beginnings = [(limits[0], tiles // limits[0]), (tiles // limits[1], limits[1])]
-    descend(beginnings, limits, tiles, price)
-    yield from options
+    yield from searched(machine, indexing, groups, tiles, option)
 
 
 class _Reading(NamedTuple):

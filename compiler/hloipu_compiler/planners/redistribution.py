@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from math import isqrt, prod
 from typing import NamedTuple
 
-from hloipu_compiler.planners.placing import row_major
+from hloipu_compiler.planners.placing import in_blocks
 from hloipu_compiler.planners.routes import routes
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.costs.exchange_form import exchange_code_bytes
@@ -27,10 +27,9 @@ from hloipu_runtime.costs.exchange_price import (
 from hloipu_runtime.costs.pieces import Sent, most_met, whole_sent
 from hloipu_runtime.costs.traffic import whole_traffic
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileTraffic
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping, Sizes, Span, contains, extent_of, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes, contains, extent_of
 
 LEAST_CODE_CYCLES = 8
 """What a byte of exchange code is worth at least where ways to bring a value are compared.
@@ -263,15 +262,5 @@ def _gathering(shape: Sizes, wanted: Mapping, messages: int) -> Mapping | None:
         if blocks[d] > 1:
             # Parts of what lies further in would be many short runs at the receiver.
             break
-    extents: list[int] = []
-    spans: list[Span] = []
-    for size, block in zip(shape, blocks, strict=True):
-        count = over(size, block) if block else 1
-        if count < 2:
-            spans.append(whole(size))
-            continue
-        spans.append(Span(len(extents), block, 0, block))
-        extents.append(count)
-    if prod(extents) > grid.count:
-        return None
-    return Mapping(row_major(extents, grid.first), tuple(spans))
+    gathering = in_blocks(shape, blocks, grid.first)
+    return None if gathering.tiles.count > grid.count else gathering

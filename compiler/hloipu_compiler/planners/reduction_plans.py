@@ -319,8 +319,8 @@ def _whole_grids(
     counts = {1, min(tiles, left.mapping.tiles.count), tiles, over(tiles, 4), over(tiles, 16)}
     for count in sorted(counts):
         if count <= 1 or count <= prod(sizes):
-            yield split(sizes, ones, tuple(grains), count, 0)
-            yield split(sizes, ones, ones, count, 0)
+            yield split(sizes, ones, tuple(grains), count)
+            yield split(sizes, ones, ones, count)
 
 
 def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Sizes]]:
@@ -379,9 +379,3 @@ def _cut_grids(
             counts.append((label, min(rest, max(1, over(size, least))), least))
             rest //= counts[-1][1]
         yield grid(counts, results[0].shape)
-
-
-def partial_type(kind: str) -> str:
-    """Return the type of partial sums: f32 for every narrower float."""
-    element = ELEMENT_TYPES[kind]
-    return "f32" if element.is_float and element.bits < 32 else kind

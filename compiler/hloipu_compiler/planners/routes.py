@@ -8,9 +8,9 @@ from itertools import product
 from math import isqrt, prod
 from typing import NamedTuple
 
-from hloipu_compiler.planners.placing import row_major
+from hloipu_compiler.planners.placing import in_blocks
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.program.mapping import Mapping, Sizes, Span, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes
 
 _MOST_ROUTES = 3
 """Routes that are worth pricing, those with the fewest messages. Assumed."""
@@ -34,7 +34,7 @@ def routes(shape: Sizes, lying: Mapping, wanted: Mapping, tiles: int) -> list[Ma
             messages = sum(map(prod, met))
             if 2 * messages < direct:
                 candidates.append((messages, blocks))
-    return [_partition(shape, blocks) for _, blocks in sorted(candidates)[:_MOST_ROUTES]]
+    return [in_blocks(shape, blocks, 0) for _, blocks in sorted(candidates)[:_MOST_ROUTES]]
 
 
 class _Along(NamedTuple):
@@ -91,16 +91,3 @@ def _met(block: int, others: int) -> int:
     if block % others == 0:
         return block // others
     return 1 if others % block == 0 else over(block - 1, others) + 1
-
-
-def _partition(shape: Sizes, blocks: Sizes) -> Mapping:
-    extents: list[int] = []
-    spans: list[Span] = []
-    for size, block in zip(shape, blocks, strict=True):
-        count = over(size, block)
-        if count < 2:
-            spans.append(whole(size))
-            continue
-        spans.append(Span(len(extents), block, 0, block))
-        extents.append(count)
-    return Mapping(row_major(extents, 0), tuple(spans))

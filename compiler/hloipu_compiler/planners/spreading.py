@@ -12,7 +12,7 @@ from hloipu_compiler.planners.placing import (
     MINIMUM_BYTES,
     Placement,
     grid,
-    row_major,
+    in_blocks,
     split,
 )
 from hloipu_compiler.planners.stages import part_of
@@ -22,7 +22,7 @@ from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.costs.traffic import WORD_BYTES
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping, Sizes, Span, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes
 
 
 def worth_sharing(blocks: Sequence[int], element_type: str) -> int:
@@ -51,16 +51,7 @@ def spread_over_copies(wanted: Mapping, shape: Sizes, element_type: str) -> Mapp
         blocks[d] = min(block, whole_block)
         copies //= -(-whole_block // blocks[d])
     _fit(blocks, shape, wanting.count)
-    extents: list[int] = []
-    spans: list[Span] = []
-    for size, block in zip(shape, blocks, strict=True):
-        count = -(-size // block) if block else 1
-        if count < 2:
-            spans.append(whole(size))
-            continue
-        spans.append(Span(len(extents), block, 0, block))
-        extents.append(count)
-    return Mapping(row_major(extents, wanting.first), tuple(spans))
+    return in_blocks(shape, blocks, wanting.first)
 
 
 def _fit(blocks: list[int], shape: Sizes, tiles: int) -> None:
@@ -104,7 +95,7 @@ def finer(
     ones = (1,) * len(sizes)
     while count < most and before > moving:
         count = min(most, _FINER * count)
-        placement = split(sizes, ones, ones, count, 0)
+        placement = split(sizes, ones, ones, count)
         work = _work(machine, codelet, indexing, operands, results, placement)
         if before - work <= moving:
             continue

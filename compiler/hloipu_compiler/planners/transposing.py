@@ -9,13 +9,13 @@ from functools import lru_cache
 from math import prod
 
 from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
-from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, shape_text, splits_of
+from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, splits_of
 from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import PlacedOperand, Stage, least_price, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
@@ -55,7 +55,7 @@ def transpositions(
     ones = (1,) * len(sizes)
     bits = ELEMENT_TYPES[tensor.element_type].bits
     most = min(tiles, prod(sizes))
-    by_rows = split(sizes, ones, (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits)), most, 0)
+    by_rows = split(sizes, ones, (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits)), most)
     price(by_rows)
     beginnings = [
         tuple(min(n, most) if k == label else 1 for k, n in enumerate(sizes))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.rules import infer_shape
-from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
+from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import (
@@ -156,12 +156,11 @@ def _resized_attributes(attributes: Attributes, resize: Resize) -> Attributes:
 
 def _resized_slice(attributes: Attributes, source: ArrayShape, result: Shape) -> Attributes:
     """Return a slice's ranges for other sizes: they begin where they did if there is room."""
-    ranges = attributes["slice"]
-    if not isinstance(ranges, tuple) or not isinstance(result, ArrayShape):
+    ranges = attributes.slice_ranges()
+    if not isinstance(result, ArrayShape):
         return attributes
     new_ranges = []
     for r, size, length in zip(ranges, source.dimensions, result.dimensions, strict=True):
-        assert isinstance(r, SliceRange)
         reach = (length - 1) * r.stride + 1
         start = min(r.start, max(size - reach, 0))
         unchanged = r.limit <= size and -(-(r.limit - r.start) // r.stride) == length

@@ -149,7 +149,7 @@ def gradient_of_input(
     call, labels, window, groups = forward.call, forward.labels, forward.window, forward.groups
     kernel = kernel if window.is_reversed else turned_filter(forward, kernel)
     i, o = labels.filter.index("i"), labels.filter.index("o")
-    call.need(kernel.dims[o] % groups == 0, "its filter's outputs are no multiple of its groups")
+    call.need(kernel.dims[o] % groups == 0, "its filter's outputs are not a multiple of its groups")
     if groups > 1:
         kernel = _outputs_to_inputs(kernel, i, o, groups)
     sizes = [dims[labels.input.index(c)] for c in labels.spatial]

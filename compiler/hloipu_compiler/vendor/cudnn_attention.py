@@ -143,7 +143,7 @@ def _parts(call: Call, key: str) -> _Parts:
     q, k, v = (_ordered(call, value, heads_first) for value in call.operands[:3])
     same = q.dims[0] == k.dims[0] == v.dims[0] and q.dims[3] == k.dims[3]
     call.need(same and k.dims[:3] == v.dims[:3], "its queries, keys and values differ in size")
-    call.need(q.dims[2] % k.dims[2] == 0, "its heads are no multiple of those of keys")
+    call.need(q.dims[2] % k.dims[2] == 0, "its heads are not a multiple of those of keys")
     return _Parts(call, settings, q, k, v, heads_first)
 
 
@@ -191,7 +191,7 @@ def _backward(call: Call) -> Sequence[Value]:
     batch, queries, heads, _ = parts.q.dims
     count = batch * heads * queries
     call.need(math.prod(statistics.dims) == count * parts.several and statistics.kind == "f32",
-              f"its statistics are no f32 of {(batch, heads, queries)}")  # fmt: skip
+              f"its statistics are not f32 of {(batch, heads, queries)}")  # fmt: skip
     flat = statistics.reshaped((math.prod(statistics.dims),)).sliced(0, 0, count)
     gradient_and_result = [_ordered(call, array, parts.heads_first) for array in (gradient, result)]
     wanted = (batch, queries, heads, parts.v.dims[3])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from hloipu_compiler.formulas.call import Array, FormulaError, arrays_of
-from hloipu_compiler.formulas.text import Text, Value, shape_text
+from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
 from hloipu_compiler.ir.graph import Instruction, Module
@@ -12,6 +12,7 @@ from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.source import Source
 from hloipu_compiler.vendor.inlining import OperandArrays, inlined
 from hloipu_compiler.verify.verifier import verify
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.nearest import did_you_mean
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from hloipu_compiler.formulas.call import FORMULAS, Call, arrays_of, attributes_of
-from hloipu_compiler.formulas.text import Text, Value, shape_text
+from hloipu_compiler.formulas.text import Text, Value
 from hloipu_compiler.graphcore.library_calls import (  # noqa: F401  (they register their formulas)
     arrays,
     collectives,
@@ -38,6 +38,7 @@ from hloipu_compiler.vendor import (  # noqa: F401  (they register their formula
     xla_own,
 )
 from hloipu_compiler.vendor.inlining import OperandArrays, inlined
+from hloipu_runtime.element_types import shape_text
 
 _DEFINE = "say what it computes: --define TARGET=FILE.hlo, in Python define={target: …}"
 _HOST = (

@@ -30,7 +30,7 @@ def _elementwise(call: Call) -> Sequence[Value]:
 
 def _dimension(call: Call, rank: int) -> int:
     text = call.configuration
-    call.need(text.lstrip("-").isdigit(), f"its configuration {text[:20]!r} is no dimension")
+    call.need(text.lstrip("-").isdigit(), f"its configuration {text[:20]!r} is not a dimension")
     dimension = int(text)
     call.need(-rank <= dimension < rank, f"its dimension {dimension} is none of {rank}")
     return dimension % rank
@@ -83,7 +83,7 @@ def _top_k(call: Call) -> Sequence[Value]:
     """Return the k largest of the last dimension, and where they are."""
     (x,) = call.takes(1)
     text = call.configuration
-    call.need(text.isdigit(), f"its configuration {text[:20]!r} is no k")
+    call.need(text.isdigit(), f"its configuration {text[:20]!r} is not a k")
     return largest_of(call, x, int(text))
 
 

@@ -34,7 +34,7 @@ def _steps(settings: Call) -> tuple[list[str], Call]:
     """Return what is done with a result, and where the numbers for it are."""
     fusions = settings.section("fusions") if settings.has("fusions") else settings
     names = fusions.attributes.get("ops", fusions.attributes.get("fused_ops", []))
-    settings.need(isinstance(names, list), "what it does with its result is no list")
+    settings.need(isinstance(names, list), "what it does with its result is not a list")
     return [str(name) for name in names], fusions
 
 

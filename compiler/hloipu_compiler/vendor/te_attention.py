@@ -71,7 +71,7 @@ def _sizes(call: Call) -> _Sizes:
     numbers = (sizes.batch, sizes.queries, sizes.keys, sizes.heads, sizes.groups, size)
     positive = all(n > 0 for n in (*numbers, sizes.value_size, sizes.segments))
     call.need(positive, "a size among its attributes is not positive")
-    call.need(sizes.heads % sizes.groups == 0, "its heads are no multiple of its groups")
+    call.need(sizes.heads % sizes.groups == 0, "its heads are not a multiple of its groups")
     return sizes
 
 

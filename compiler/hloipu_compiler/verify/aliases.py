@@ -15,20 +15,18 @@ Index = tuple[int, ...]
 
 def check_aliases(module: Module, report: Report) -> None:
     """Report aliases and donors that point nowhere or that give one buffer away twice."""
-    aliases = module.attributes.get(_ALIAS, ())
-    donors = module.attributes.get(_DONOR, ())
+    aliases, donors = module.attributes.aliases(), module.attributes.donors()
     if not aliases and not donors:
         return
     program = _interface(module)
     donated: set[tuple[int, Index]] = set()
     outputs: set[Index] = set()
-    for alias in aliases if isinstance(aliases, tuple) else ():
-        if isinstance(alias, Alias) and alias.output_index not in outputs:
+    for alias in aliases:
+        if alias.output_index not in outputs:
             outputs.add(alias.output_index)  # of a repeated output XLA reads the first entry
             _check_alias(module, program, alias, donated, report)
-    for donor in donors if isinstance(donors, tuple) else ():
-        if isinstance(donor, Donor):
-            _check_donor(module, program, donor, donated, report)
+    for donor in donors:
+        _check_donor(module, program, donor, donated, report)
 
 
 def _interface(module: Module) -> ProgramShape:

@@ -158,7 +158,7 @@ class _Checker:
         count = len(aliases) if isinstance(aliases, tuple) else 0
         if target == "CreateBuffer":
             if shapes or not isinstance(result_shape, BufferShape):
-                self.fault(instruction, "is no CreateBuffer", "no operand and one buffer result")
+                self.fault(instruction, "is not a CreateBuffer", "no operand and one buffer result")
             self.single_writers(place)
         elif target in ("Pin", "Unpin"):
             operand_shape = shapes[0] if len(shapes) == 1 else None

@@ -146,7 +146,7 @@ def layout_problem(shape: Shape) -> Problem | None:
 def _array_problem(array: ArrayShape, layout: Layout) -> Problem | None:
     if set(layout.minor_to_major) != set(range(array.rank)):
         subject = f"the layout {Layout(layout.minor_to_major)} of {array.without_layout()}"
-        return f"{subject} is no order of dimensions", f"0 to {array.rank - 1}, each once"
+        return f"{subject} is not an order of dimensions", f"0 to {array.rank - 1}, each once"
     if not layout.extension:
         return None
     try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import frexp, inf, nan
 
 from hloipu_compiler.interpret.widen import WideWriter
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape
 from hloipu_runtime.element_types import F64, GRIDS, PRED, ElementType, Grid
 
 F64_SCALAR = ArrayShape(F64)
@@ -170,10 +170,7 @@ class RoundingOps:
         return self._writer.made[at].name.partition(".w")[0]
 
     def _array(self, at: int) -> ArrayShape:
-        shape = self._writer.made[at].shape
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self._name(at)}: {shape} is no array")
-        return shape
+        return array_shape(self._writer.made[at].shape)
 
     def _real(self, shape: ArrayShape) -> ArrayShape:
         return _like(shape, F64)

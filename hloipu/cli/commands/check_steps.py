@@ -40,7 +40,7 @@ from hloipu_runtime.errors import MismatchError, UnsupportedError
 from hloipu_runtime.kernels.core.storage import from_storage
 from hloipu_runtime.program.program import Queue
 from hloipu_runtime.program.seen import seen_by_users
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.streams.element import Intake
 from hloipu_runtime.streams.faults import ended
 from hloipu_runtime.watching import telling

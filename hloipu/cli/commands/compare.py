@@ -59,7 +59,7 @@ def condition_of(text: str) -> Condition:
     if parts is None or (parts[5] and not parts[3]):
         raise UsageError(
             "E2073",
-            f"--fail-if {text!r} is no condition",
+            f"--fail-if {text!r} is not a condition",
             hint="write a figure of the table, > or <, and a change or a limit: "
             "'cycles>+2%', 'device cycles > +1000', 'bytes on the fullest tile > 600000'",
         )

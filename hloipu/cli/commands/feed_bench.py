@@ -14,7 +14,7 @@ from hloipu_runtime.errors import StreamError, UsageError
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.steps import Parallel, Repeat, RepeatWhile, Sequence, StreamIn
-from hloipu_runtime.session.inputs import spec_of_queue
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.streams.arrays import from_file
 from hloipu_runtime.streams.element import ElementSpec, Intake, spec_of
 from hloipu_runtime.streams.files import FREELY_UNPACKED_BYTES, unreadable

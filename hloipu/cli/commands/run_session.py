@@ -24,7 +24,8 @@ from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program.program import Port, Program, Queue
 from hloipu_runtime.program.seen import number_of, seen_by_users
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.inputs import named_arrays, spec_of_queue
+from hloipu_runtime.session.inputs import named_arrays
+from hloipu_runtime.session.queues import spec_of_queue
 from hloipu_runtime.session.session import Session
 from hloipu_runtime.streams.infeed import InfeedQueue
 from hloipu_runtime.streams.made import synthetic

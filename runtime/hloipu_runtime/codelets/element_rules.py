@@ -71,7 +71,7 @@ def _contracted(codelet: Any, operands: Types, results: Types) -> str:
     Those of narrow floats are f32; or f16, which the machine can and users may ask for.
     """
     kind = codelet.element_type
-    if getattr(codelet, "part", 0) and kind not in ("f16", _partial(kind)):
+    if getattr(codelet, "part", 0) and kind not in ("f16", partial_type(kind)):
         return f"has partial sums of {kind}"
     return _made(results, [kind])
 
@@ -104,17 +104,17 @@ def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
         if codelet.parts:
             rounds = codelet.monoid in ROUNDING
             of_pieces = array == "f16" and getattr(codelet, "of_convolution", False)
-            if kind != (_partial(array) if rounds and not of_pieces else array):
+            if kind != (partial_type(array) if rounds and not of_pieces else array):
                 return f"has partial results of {kind} for {array}"
-        elif array not in (kind, _partial(kind)) and kind != _partial(array):
+        elif array not in (kind, partial_type(kind)) and kind != partial_type(array):
             return f"makes {kind} of {array}"
         elif start not in (kind, array):
             return f"makes {kind}, and starts from {start}"
     return _made(results, kinds)
 
 
-def _partial(kind: str) -> str:
-    """Return the type in which sums of another add up."""
+def partial_type(kind: str) -> str:
+    """Return the type of partial sums: f32 for every narrower float."""
     element = ELEMENT_TYPES[kind]
     return "f32" if element.is_float and element.bits < 32 else kind
 

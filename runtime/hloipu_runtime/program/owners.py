@@ -1,7 +1,7 @@
 """Owner of a variable: the innermost sequence around all steps that touch it."""
 
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import Sequence, Step, VariableId, blocks_of
+from hloipu_runtime.program.steps import Sequence, VariableId, blocks_of
 from hloipu_runtime.program.uses import touched_by
 
 _NOBODY = -1
@@ -39,7 +39,7 @@ class _Walk:
             for variable in touched_by(step):
                 known = self.owner.get(variable, number)
                 self.owner[variable] = number if known == number else self.meeting(known, number)
-            for inner in _inside(step):
+            for inner in (step,) if isinstance(step, Sequence) else blocks_of(step):
                 self.sequence(inner, number)
 
     def meeting(self, a: int, b: int) -> int:
@@ -52,7 +52,3 @@ class _Walk:
             else:
                 b = self.parents[b]
         return a
-
-
-def _inside(step: Step) -> tuple[Sequence, ...]:
-    return (step,) if isinstance(step, Sequence) else blocks_of(step)

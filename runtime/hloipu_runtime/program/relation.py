@@ -85,7 +85,7 @@ def relate(
         place = targets[-1] + 1
         group = every[targets[0] : place]
         sent = [(source_spans[d], source_shape[d]) for d in sources]
-        if not any(_is_cut(span, size) for span, size in sent):
+        if not any(has_parts(span, size) for span, size in sent):
             along += group
             continue
         sender, merged = _linear_span(sent), _merged(group)
@@ -104,7 +104,7 @@ Held = list[tuple[Span, int]]
 """A sender's parts of some dimensions, and the dimensions' sizes."""
 
 
-def _is_cut(span: Span, size: int) -> bool:
+def has_parts(span: Span, size: int) -> bool:
     """Whether a tile may have less than the whole dimension."""
     return span.axis >= 0 or span.offset > 0 or span.offset + span.size < size
 
@@ -137,7 +137,7 @@ def dimension_groups(view: Sizes, shape: Sizes) -> list[tuple[list[int], list[in
 
 def _linear_span(spans_and_sizes: Held) -> Span | None:
     """Return parts of dimensions as ranges of their row-major order; None where they are none."""
-    if any(_is_cut(span, size) for span, size in spans_and_sizes[1:]):
+    if any(has_parts(span, size) for span, size in spans_and_sizes[1:]):
         return None
     inner = prod(size for _, size in spans_and_sizes[1:])
     axis, step, offset, size = spans_and_sizes[0][0]
@@ -150,7 +150,7 @@ def _merged(group: list[Along]) -> Along | None:
     for a in inner_dims:
         if (a.own_low, a.own_high, a.low, a.high) != (0, a.size, 0, a.size):
             return None
-        if _is_cut(a.receiver, a.size):
+        if has_parts(a.receiver, a.size):
             return None
     inner = prod(a.size for a in inner_dims)
     axis, step, offset, size = first.receiver
@@ -170,7 +170,7 @@ def _mixed_part(spans_and_sizes: Held, innermost: int) -> MixedPart:
     elements = prod(min(span.size, size) for span, size in spans_and_sizes)
     inner = 1
     for span, size in reversed(spans_and_sizes):
-        if _is_cut(span, size):
+        if has_parts(span, size):
             break
         inner *= size
     step = span.step if span.axis >= 0 and span.step > 0 else size

@@ -8,9 +8,9 @@ are, however their axes are split and their dimensions cut.
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, extent_of, volume, whole_box
+from hloipu_runtime.program.mapping import Box, Mapping, Sizes, extent_of, volume, whole_box
 from hloipu_runtime.program.program import Variable
-from hloipu_runtime.program.relation import dimension_groups
+from hloipu_runtime.program.relation import dimension_groups, has_parts
 from hloipu_runtime.program.steps import Transfer
 
 
@@ -73,7 +73,7 @@ def _lie_alike(source: Mapping, shape: Sizes, destination: Mapping, view: Sizes,
 def _layout(mapping: Mapping, shape: Sizes, groups: list[list[int]]) -> _Layout | None:
     """Return the runs of a mapping; None where its parts are none."""
     for span, size in zip(mapping.spans, shape, strict=True):
-        if size == 1 and _is_cut(span, size):
+        if size == 1 and has_parts(span, size):
             return None
     runs = [_run(mapping, shape, group) for group in groups]
     whole_runs = [run for run in runs if run is not None]
@@ -96,7 +96,7 @@ def _run(mapping: Mapping, shape: Sizes, group: list[int]) -> _Run | None:
         span, size = mapping.spans[place], shape[place]
         if is_cut and span.size != 1:
             return None
-        if _is_cut(span, size):
+        if has_parts(span, size):
             end = (extent_of(mapping.tiles, span) - 1) * span.step + span.offset + span.size
             if place != group[0] and (span.offset < 0 or end > size):
                 return None  # a part cut short would end the run early
@@ -123,8 +123,3 @@ def _joined(axes: list[_Axis]) -> tuple[_Axis, ...]:
                 continue
         joined.append(axis)
     return tuple(joined)
-
-
-def _is_cut(span: Span, size: int) -> bool:
-    """Whether a tile may have less than the whole dimension."""
-    return span.axis >= 0 or span.offset > 0 or span.offset + span.size < size

@@ -154,7 +154,7 @@ def checkpoint_of(frame: Frame, name: str) -> Checkpoint:
     positions = meta["positions"]
     is_plain = isinstance(positions, dict) and all(map(str.isprintable, positions))
     if not is_plain or not all(map(_is_count, positions.values())):
-        raise _refused(name, "its infeeds' positions are no numbers")
+        raise _refused(name, "its infeeds' positions are not numbers")
     if not (_is_count(meta["steps"]) and _is_count(meta["cycles"])):
         raise _refused(name, "it does not say how far it is")
     if not isinstance(meta["program"], str) or not meta["program"].isprintable():

@@ -173,7 +173,10 @@ def _index(name: str, meta: Mapping[str, Any]) -> _Index:
         or not all(isinstance(digest, str) and _DIGEST.fullmatch(digest) for digest in digests)
     ):
         raise ArtefactError(
-            "E4012", "no checkpoint: it is no index of parts", name=name, hint="take an older one"
+            "E4012",
+            "no checkpoint: it is not an index of parts",
+            name=name,
+            hint="take an older one",
         )
     return _Index(program, meta["steps"], meta["cycles"], meta["participants"], tuple(digests))
 

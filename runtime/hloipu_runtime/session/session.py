@@ -24,15 +24,13 @@ from hloipu_runtime.session.engine import SessionEngine, SessionSettings, number
 from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,
-    known_rates,
     loaded_arrays,
     named_arrays,
-    opened_infeeds,
-    opened_outfeeds,
     require_inputs,
     scheduled,
 )
 from hloipu_runtime.session.kept_state import KeptState
+from hloipu_runtime.session.queues import known_rates, opened_infeeds, opened_outfeeds
 from hloipu_runtime.session.run_result import SessionRun
 from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
 from hloipu_runtime.session.state import (

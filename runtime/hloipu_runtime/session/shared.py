@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hloipu_runtime.arguments import State
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.machine.costs import TileTraffic, exchange, sync
@@ -56,7 +57,7 @@ class ProgramArray:
     @property
     def form(self) -> str:
         """Type and shape as HLO writes them."""
-        return f"{self.element_type}[{','.join(map(str, self.shape))}]"
+        return shape_text(self.element_type, self.shape)
 
 
 def own_arrays(

@@ -1,9 +1,7 @@
 """Runs all participants of a program, a thread each."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import TypeVar
 
@@ -11,7 +9,7 @@ from hloipu_runtime.errors import LimitError
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.simulate.run.meeting import Meeting, MeetingError
+from hloipu_runtime.simulate.run.meeting import Meeting
 from hloipu_runtime.simulate.run.participant import Participant
 from hloipu_runtime.streams.per_host import Elsewhere
 
@@ -76,44 +74,15 @@ def meeting_participants(program: Program, elsewhere: Elsewhere | None = None) -
 def run_together(participants: Sequence[Participant], run: Callable[[Participant], T]) -> list[T]:
     """Return what `run` gives for each participant; raises what the first one that failed raised.
 
-    All others end with it: those that wait at a collective, and those that come to one. Numpy's
-    and the processor's settings for floats, which threads have of their own, are set for each.
+    All others end with it. Numpy's and the processor's settings for floats, which threads have of
+    their own, are set for each.
     """
-    if len(participants) == 1:
-        return [run(participants[0])]
+    meeting = participants[0].meeting
+    if meeting is None or len(participants) == 1:
+        return [run(participant) for participant in participants]
 
-    def ran(participant: Participant) -> T:
-        meeting = participant.meeting
-        try:
-            with computing():
-                found = run(participant)
-        except BaseException:
-            if meeting is not None:
-                meeting.fail()
-            raise
-        if meeting is not None:
-            meeting.leave()
-        return found
+    def ran(place: int) -> T:
+        with computing():
+            return run(participants[place])
 
-    with ThreadPoolExecutor(len(participants)) as pool:
-        futures = [
-            pool.submit(copy_context().run, ran, participant) for participant in participants
-        ]
-        try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        except BaseException:  # an interrupt: nobody shall wait for those who are stopped
-            for participant in participants:
-                if participant.meeting is not None:
-                    participant.meeting.fail()
-            raise
-    errors = list(_errors(futures))
-    if errors:
-        raise next((e for e in errors if not isinstance(e, MeetingError)), errors[0])
-    return [future.result() for future in futures]
-
-
-def _errors(futures: Sequence["Future[T]"]) -> Iterator[BaseException]:
-    for future in futures:
-        error = future.exception()
-        if error is not None:
-            yield error
+    return meeting.hold(ran, len(participants))

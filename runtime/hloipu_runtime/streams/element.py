@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.arguments import ArgumentError, Number, checked_record, shown
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.kernels.core.storage import from_storage, storage_dtype, to_storage, user_dtype
 from hloipu_runtime.plain_text import printable
@@ -34,7 +34,7 @@ class LeafSpec:
             raise ArgumentError("LeafSpec", "element_type", names, shown(self.element_type))
 
     def __str__(self) -> str:
-        return f"{self.element_type}[{','.join(map(str, self.shape))}]"
+        return shape_text(self.element_type, self.shape)
 
     @property
     def size_bytes(self) -> int:
@@ -218,7 +218,7 @@ def _all_arrays(parts: tuple[Any, ...]) -> bool:
 
 
 def _form(array: Array) -> str:
-    return f"{array.dtype}[{','.join(map(str, array.shape))}]"
+    return shape_text(str(array.dtype), array.shape)
 
 
 _SHAPE_HINT = "shapes are fixed when a program is compiled; a short last batch is dropped or padded"

@@ -166,7 +166,9 @@ class ArrayFile:
         head = stream.read(8)
         form = _LENGTH_FORMS.get(head[6]) if len(head) == 8 and head[:6] == _MAGIC else None
         if form is None:
-            raise unreadable(self.path, f"{name!r} is no array" if name else "it is no array")
+            raise unreadable(
+                self.path, f"{name!r} is not an array" if name else "it is not an array"
+            )
         packed = stream.read(struct.calcsize(form))
         (length,) = struct.unpack(form, packed)
         if length > _MOST_HEADER_BYTES:

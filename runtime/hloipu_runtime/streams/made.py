@@ -135,7 +135,7 @@ def _all_arrays(data: tuple[Any, ...] | dict[Any, Any]) -> bool:
 def _no_source(data: Any) -> StreamError:
     return StreamError(
         "E2031",
-        f"a {type(data).__name__} is no source of elements",
+        f"a {type(data).__name__} is not a source of elements",
         expected="arrays, an iterable, a function of the element's number, or a Source",
         found=type(data).__name__,
         hint="files are opened by from_file(path)",

@@ -29,7 +29,7 @@ def positive_seconds(timeout: float, queue: str) -> float:
     if not (timeout > 0 and math.isfinite(timeout)):
         raise StreamError(
             "E2031",
-            f"queue {queue!r}: a timeout of {timeout} s is no timeout",
+            f"queue {queue!r}: a timeout of {timeout} s is not a timeout",
             queue=queue,
             expected="a positive number of seconds",
             found=str(timeout),

@@ -50,7 +50,7 @@ def test_tuples_may_be_given_as_lists_or_flat() -> None:
         ((np.ones(4), REST), "E3103", r"f32\[4\], an array of float64 was given"),
         ((np.ones(4, np.int32), REST), "E3103", "int32"),
         ((np.ones(4, ml_dtypes.bfloat16), REST), "E3103", "bfloat16"),
-        (([[1], [2, 3]], REST), "E3102", "no array"),
+        (([[1], [2, 3]], REST), "E3102", "not an array"),
         (([ONE], REST), "E3102", r"shape \[1, 4\]"),
         (("four", REST), "E3102", r"shape \[\]"),
         ((None, REST), "E3102", r"shape \[\]"),

@@ -84,7 +84,7 @@ def test_no_stage_costs_less_than_its_least(shape: Sizes, code_cycles: int) -> N
     labels = range(len(shape))
     ones = (1,) * len(shape)
     grids = [
-        split(tuple(shape[d] if d in along else 1 for d in labels), ones, ones, parts, 0)
+        split(tuple(shape[d] if d in along else 1 for d in labels), ones, ones, parts)
         for parts in (1, 7, 64, 1472)
         for along in (*((d,) for d in labels), tuple(labels))
     ]
@@ -93,7 +93,7 @@ def test_no_stage_costs_less_than_its_least(shape: Sizes, code_cycles: int) -> N
     for mapping, parts in product(lying, (1, 7, 64, 1472)):
         operand = PlacedOperand(Tensor("f32", shape), mapping)
         init = PlacedOperand(Tensor("f32", ()), None)
-        placement = split(kept, ones[1:], ones[1:], parts, 0)
+        placement = split(kept, ones[1:], ones[1:], parts)
         asked = (codelet, (operand, init), (result,), placement, price)
         stage = staged(GC200, *asked)
         shares.append(least_price(GC200, *asked) / stage.price)

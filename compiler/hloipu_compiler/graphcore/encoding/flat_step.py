@@ -103,7 +103,7 @@ class Ending:
             outfeeds.append((name, tuple(range(first, len(self.results)))))
         state_numbers = {numbers[s.parameter] for s in states}
         fed = {numbers[at] for feed in self.writer.feeds for at in feed.positions}
-        constants = [n for n in range(self._arrays()) if n not in state_numbers | fed]
+        constants = [n for n in range(self.parameters) if n not in state_numbers | fed]
         roles = [(numbers[s.parameter], s.role) for s in states if s.role]
         roles += [(n, "const") for n in constants]
         stated = replace(
@@ -121,9 +121,6 @@ class Ending:
             for s in sorted(states, key=lambda s: places[s.new])
         )
         return FlatStep(self._module(numbers, aliases, stated), stated)
-
-    def _arrays(self) -> int:
-        return self.parameters
 
     def _parameter_positions(self, counts: Sequence[object]) -> list[int]:
         positions = list(range(self.parameters))

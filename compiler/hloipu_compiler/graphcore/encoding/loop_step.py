@@ -26,7 +26,7 @@ from hloipu_compiler.graphcore.encoding.shards import in_stages
 from hloipu_compiler.graphcore.encoding.window_writing import NoStep, WindowWriter
 from hloipu_compiler.hlo.literals.values import literal_array
 from hloipu_compiler.ir.graph import Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 
 _ROUNDS = 8
 """Of finding what goes from micro-batch to micro-batch: each finds what depends on the last."""
@@ -181,9 +181,7 @@ class _LoopWriter(WindowWriter):
         return int(getattr(value, "item", int)())
 
     def _counted_on(self, old: int, step: int) -> int:
-        shape = self.made[old].shape
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self.made[old].name} is no number")
+        shape = array_shape(self.made[old].shape)
         kind = ArrayShape(shape.element_type)
         number = self.number("turns", kind, str(step * self.iterations * self.micro_batches))
         return self.add("counted", "add", shape, (old, number))

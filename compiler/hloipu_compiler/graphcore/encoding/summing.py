@@ -26,7 +26,7 @@ class SummingWriter(TracedWriter):
         """Record the creation of an accumulator."""
         shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
-            raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
+            raise PoplarError("E0545", f"the accumulator {op.name!r} is not an array")
         self.accumulators.append(Accumulator(op.name, shape, creator=op.instruction))
         return Buffer(len(self.accumulators) - 1)
 
@@ -67,7 +67,7 @@ class SummingWriter(TracedWriter):
         if not op.operands or not all(isinstance(v, Buffer) for v in op.operands):
             raise PoplarError(
                 "E0545",
-                f"{op.name!r} closes something that is no accumulator",
+                f"{op.name!r} closes something that is not an accumulator",
                 hint="give it what GradientAccumulatorAddWithScale returns",
             )
         if len(numbers) > 1:

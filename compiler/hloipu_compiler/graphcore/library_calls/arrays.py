@@ -19,7 +19,7 @@ def _factor(call: Call, factor: Value, x: Value) -> Value:
     count = 1
     for size in factor.dims:
         count *= size
-    call.need(count == 1, "a factor of it is no number")
+    call.need(count == 1, "a factor of it is not a number")
     return factor.reshaped(()).converted(x.kind)
 
 

@@ -61,7 +61,7 @@ def _all_gather(call: Call) -> Sequence[Value]:
     for x, (_, dims) in zip(call.operands, call.results, strict=False):
         count = math.prod(dims) // max(math.prod(x.dims), 1)
         call.need(math.prod(x.dims) * count == math.prod(dims) and count > 0,
-                  "its result is no multiple of its operand")  # fmt: skip
+                  "its result is not a multiple of its operand")  # fmt: skip
         flat = x.reshaped((1, *x.dims))
         attributes = f"replica_groups={_groups(call, count)}, dimensions={{0}}"
         gathered_array = call.text.add(
@@ -224,7 +224,7 @@ def _store_slice(call: Call) -> Sequence[Value]:
     for n in range(half):
         buffer, value, offset = (call.operands[n + k * half] for k in range(3))
         call.need(buffer.rank > 0 and math.prod(value.dims) == math.prod(buffer.dims[1:]),
-                  "what it stores is no row of its buffer")  # fmt: skip
+                  "what it stores is not a row of its buffer")  # fmt: skip
         zero = call.text.number(offset.kind, 0)
         row = value.reshaped((1, *buffer.dims[1:]))
         starts = ", ".join([offset.reshaped(()).name, *[zero.name] * (buffer.rank - 1)])

@@ -122,7 +122,7 @@ class _LstmBack(Step):
     def __init__(self, call: Call, sizes: Sizes) -> None:
         if activations(call) != ("tanh", "logistic"):
             raise call.unsupported(
-                "its activations are no tanh and sigmoid", "write its gradient out in HLO"
+                "its activations are not tanh and sigmoid", "write its gradient out in HLO"
             )
         self.sizes = sizes
 

@@ -44,7 +44,7 @@ def _multi_update(call: Call) -> Sequence[Value]:
     rows = rows.reshaped(dims).converted(table.kind)
     if adds:
         factor = operands[1]
-        call.need(math.prod(factor.dims) == 1, "its factor is no number")
+        call.need(math.prod(factor.dims) == 1, "its factor is not a number")
         rows = rows * factor.reshaped(()).converted(table.kind)
         combine = call.text.reducer("add", table.kind)
     else:

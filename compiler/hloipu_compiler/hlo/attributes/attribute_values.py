@@ -223,7 +223,7 @@ def _read_aliases(text: str) -> Value | None:
         return None
     for match in matches:
         if match[4] not in _ALIAS_KINDS:
-            raise TextFault("E0139", f"{match[4]} is no kind of alias", match.start(4),
+            raise TextFault("E0139", f"{match[4]} is not a kind of alias", match.start(4),
                             expected="may-alias or must-alias")  # fmt: skip
     return tuple(
         Alias(_split_integers(m[1]), integer(m[2]), _split_integers(m[3]), _ALIAS_KINDS[m[4]])
@@ -317,7 +317,7 @@ def check_typed_literal(text: str, shapes: ShapeReader) -> None:
     ):
         # Elsewhere nobody looks at such a layout; here XLA lays values out by it and dies.
         raise TextFault(
-            "E0121", f"layout {layout} is no order of the dimensions", offset=typed[0].find("{")
+            "E0121", f"layout {layout} is not an order of the dimensions", offset=typed[0].find("{")
         )
     blanks = BLANKS.match(text, typed.end())
     value = blanks.end() if blanks else typed.end()

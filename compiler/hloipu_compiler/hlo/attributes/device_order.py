@@ -82,7 +82,7 @@ def read_iota(cursor: Cursor, count: int) -> DeviceOrder:
     transpose = cursor.integers("(", ")")
     if sorted(transpose) != list(range(len(reshape))):
         raise TextFault(
-            cursor.code, f"T{transpose} is no permutation of {len(reshape)} dimensions", start
+            cursor.code, f"T{transpose} is not a permutation of {len(reshape)} dimensions", start
         )
     return DeviceOrder(reshape=reshape, transpose=transpose)
 

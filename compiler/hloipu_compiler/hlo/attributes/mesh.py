@@ -172,7 +172,9 @@ def take_axis(cursor: Cursor, mesh: Mesh) -> AxisRef:
     elif name.isascii() and name.isdigit() and len(name) < 6 and int(name) < len(mesh.axis_names):
         axis = int(name)
     else:
-        raise TextFault(cursor.code, f"`{name}` is no axis of the mesh", start, expected=str(mesh))
+        raise TextFault(
+            cursor.code, f"`{name}` is not an axis of the mesh", start, expected=str(mesh)
+        )
     if not cursor.take(":"):
         return AxisRef(axis)
     cursor.expect("(")

@@ -105,7 +105,9 @@ class LiteralTokens:
             blank = re.compile(BLANKS).match(self.source, self._end)
             at = blank.end() if blank else self._end
             token = self.source[at : at + 12]
-        return TextFault("E0140", f"`{token}` is no element of a literal", at, expected="a number")
+        return TextFault(
+            "E0140", f"`{token}` is not an element of a literal", at, expected="a number"
+        )
 
     def is_mark(self, mark: str) -> bool:
         """Whether the token at hand is this punctuation mark."""

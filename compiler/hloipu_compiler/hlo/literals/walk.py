@@ -146,7 +146,7 @@ class ArrayWalk:
         token = self.tokens.shown()
         return TextFault(
             "E0143",
-            f"{token} is no value of type {element_type.name}",
+            f"{token} is not a value of type {element_type.name}",
             self.tokens.start,
             expected=wanted,
         )

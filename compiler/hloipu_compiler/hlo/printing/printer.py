@@ -6,9 +6,9 @@ XLA's parser reads every form. Source: openxla/xla `xla/hlo/ir/hlo_module.cc`,
 `hlo_computation.cc`, `hlo_instruction.cc`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from hloipu_compiler.analysis.call_graph import call_counts
 from hloipu_compiler.hlo.printing.attribute_text import value_text
 from hloipu_compiler.hlo.printing.canonical import canonical_attributes, canonical_module
 from hloipu_compiler.hlo.printing.print_options import (
@@ -37,9 +37,7 @@ NO_SUGAR: Sugar = {}
 
 def async_sugar(module: Module) -> Sugar:
     """Return the computations that sugar can hide: wrapped once, around one plain instruction."""
-    calls = Counter(
-        name for c in module.computations for op in c.instructions for name in op.attributes.called
-    )
+    calls = call_counts(module)
     wrapped_by_computation: dict[str, Instruction] = {}
     for computation in module.computations:
         for start in computation.instructions:

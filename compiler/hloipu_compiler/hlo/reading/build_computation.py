@@ -226,7 +226,9 @@ class ComputationBuilder:
         where = Stretch(piece.start, piece.end) if piece is not None else None
         number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
         if number < 0:
-            self.module.report(where, "E0165", f"{text} is no parameter number", expected="0, 1, …")
+            self.module.report(
+                where, "E0165", f"{text} is not a parameter number", expected="0, 1, …"
+            )
         elif number in self._parameters:
             owner = self.instructions[self._parameters[number]].name
             message = f"parameter number {number} is taken by {owner}"

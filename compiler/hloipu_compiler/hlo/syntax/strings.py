@@ -55,7 +55,7 @@ def _character(match: re.Match[bytes], code: int) -> bytes:
 def _bad_escape(match: re.Match[bytes]) -> TextFault:
     return TextFault(
         "E0149",
-        f"`{match[0].decode('latin-1')}` is no escape that a string may hold",
+        f"`{match[0].decode('latin-1')}` is not an escape that a string may hold",
         match.start() + 1,
         expected=r"\n \t \\ \" \' \xHH or \ooo",
     )

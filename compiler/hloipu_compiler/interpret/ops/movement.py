@@ -4,7 +4,6 @@ import numpy as np
 
 from hloipu_compiler.interpret.planning.plan import Action, Array, may_overwrite
 from hloipu_compiler.interpret.planning.site import Site, lowers
-from hloipu_compiler.ir.attributes import PaddingDimension, SliceRange
 from hloipu_runtime.kernels.core import movement
 
 
@@ -82,12 +81,7 @@ def _reverse(site: Site) -> Action:
 
 @lowers("slice")
 def _slice(site: Site) -> Action:
-    attribute = site.attributes.get("slice", ())
-    ranges = (
-        [bounds for bounds in attribute if isinstance(bounds, SliceRange)]
-        if isinstance(attribute, tuple)
-        else []
-    )
+    ranges = site.attributes.slice_ranges()
     starts, limits = [r.start for r in ranges], [r.limit for r in ranges]
     strides = [r.stride for r in ranges]
     return lambda x: (movement.slice_(x[0], starts, limits, strides),)
@@ -101,13 +95,8 @@ def _concatenate(site: Site) -> Action:
 
 @lowers("pad")
 def _pad(site: Site) -> Action:
-    attribute = site.attributes.get("padding", ())
-    padding = (
-        [tuple(edge) for edge in attribute if isinstance(edge, PaddingDimension)]
-        if isinstance(attribute, tuple)
-        else []
-    )
-    return lambda x: (movement.pad(x[0], x[1], padding),)  # type: ignore[arg-type]
+    padding = site.attributes.padding()
+    return lambda x: (movement.pad(x[0], x[1], padding),)
 
 
 @lowers("dynamic-slice")

@@ -91,13 +91,11 @@ class Exchanging(Numbering):
         """What a byte of exchange code is worth."""
         return self.tuning_here.code_price
 
-    def constant(
-        self, array: Array, element_type: str, mapping: Mapping | None = None
-    ) -> TileTensor:
+    def constant(self, array: Array, element_type: str) -> TileTensor:
         """Return a variable that the program is loaded with; `array` is in storage form."""
         shape = tuple(map(int, array.shape))
         value = self.value(element_type, shape)
-        mapping = mapping or self.default_mapping(element_type, shape)
+        mapping = self.default_mapping(element_type, shape)
         variable = self.variable(element_type, shape, mapping, Role.CONSTANT)
         self.constants[variable] = (value, array)
         return TileTensor(value, variable, element_type, shape)

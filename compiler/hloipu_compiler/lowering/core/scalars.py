@@ -14,7 +14,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 def scalar_text(instruction: Instruction) -> str:
     """Return the exact text of a constant number."""
     if not isinstance(instruction.shape, ArrayShape):
-        raise TypeError(f"{instruction.name} is no number")
+        raise TypeError(f"{instruction.name} is not a number")
     literal = instruction.literal or Literal()
     if literal.is_elided:
         raise ElidedConstantError(instruction.name)

@@ -48,7 +48,7 @@ def spread_out(
     """Return a placement of a codelet on up to `parts` tiles, the first labels split first."""
     indexing = codelet.indexing(operands, results)
     ones = (1,) * len(indexing.sizes)
-    return split(indexing.sizes, ones, ones, parts, 0)
+    return split(indexing.sizes, ones, ones, parts)
 
 
 def mapping_in(placement: Placement, codelet: Codelet, operands: Sequence[Tensor]) -> Mapping:

@@ -12,7 +12,8 @@ from hloipu_compiler.lowering.hoisting.blocks import OUTSIDE, Blocks
 from hloipu_compiler.lowering.hoisting.copies import Copy, copies_of
 from hloipu_compiler.lowering.hoisting.sinking import Kept, Sunk, places_of, sunk
 from hloipu_compiler.planners.hoisting import Item, chosen_items
-from hloipu_compiler.planners.planned import HoistedCopy, shape_text
+from hloipu_compiler.planners.planned import HoistedCopy
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.plan import MemoryPlan, available_bytes, kept_bytes

@@ -169,7 +169,7 @@ class _Norm:
         self, expression: Expression, results: int, operands: Sequence[TileTensor]
     ) -> list[TileTensor]:
         codelet = Elementwise(expression, ((0,),) * len(operands), 1)
-        kinds = [self._type_of(expression, n) for n in expression.results[:results]]
+        kinds = [expression.type_of(n) for n in expression.results[:results]]
         return self.builder.compute(codelet, operands, [(k, self.features) for k in kinds])
 
     def _shown(
@@ -185,7 +185,7 @@ class _Norm:
         every = tuple(range(len(self.shape)))
         labels = tuple(every if s.shape == self.shape else (self.feature,) for s in operands)
         codelet = Elementwise(expression, labels, len(self.shape))
-        kind = self._type_of(expression, expression.results[0])
+        kind = expression.type_of(expression.results[0])
         return self.builder.compute(codelet, operands, [(kind, self.shape)])[0]
 
     def _sum(self, x: TileTensor) -> TileTensor:
@@ -198,9 +198,3 @@ class _Norm:
 
     def _factor(self, formula: _Formula, variance: int, scale: int) -> int:
         return formula.op("multiply", scale, self._root(formula, variance))
-
-    def _type_of(self, expression: Expression, number: int) -> str:
-        given = len(expression.operand_types)
-        if number < given:
-            return expression.operand_types[number]
-        return expression.nodes[number - given].element_type

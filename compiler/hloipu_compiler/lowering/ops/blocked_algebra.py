@@ -124,7 +124,7 @@ def _cut(builder: Builder, x: TileTensor, rows: Range, columns: Range) -> TileTe
 def _by_rows(builder: Builder, shape: Sizes) -> Mapping:
     """Return a mapping with whole rows on tiles: shorter pieces would take more exchange code."""
     ones = (1,) * len(shape)
-    placement = split(shape, (*ones[:-1], 0), ones, builder.tile_count, 0)
+    placement = split(shape, (*ones[:-1], 0), ones, builder.tile_count)
     placement = moved(placement, builder.first_tile(placement.tiles.count), builder.tile_count)
     along = dict(placement.labels)
     return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))

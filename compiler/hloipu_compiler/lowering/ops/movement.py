@@ -12,7 +12,6 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
-from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import moved
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -128,9 +127,8 @@ def _reverse(context: LoweringContext) -> Sequence[Value]:
 
 @lowers("slice")
 def _slice(context: LoweringContext) -> Sequence[Value]:
-    ranges = context.instruction.attributes["slice"]
-    starts = tuple(r.start for r in ranges)  # type: ignore[union-attr]
-    strides = tuple(r.stride for r in ranges)  # type: ignore[union-attr]
+    ranges = context.attributes.slice_ranges()
+    starts, strides = tuple(r.start for r in ranges), tuple(r.stride for r in ranges)
     shape = context.shape.dimensions
     leaf = context.leaf(0)
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
@@ -163,7 +161,7 @@ def _concatenate(context: LoweringContext) -> Sequence[Value]:
 
 @lowers("pad")
 def _pad(context: LoweringContext) -> Sequence[Value]:
-    padding = tuple((p.low, p.high, p.interior) for p in context.instruction.attributes["padding"])  # type: ignore[union-attr]
+    padding = tuple((p.low, p.high, p.interior) for p in context.attributes.padding())
     source, shape = context.tile_tensor(0), context.shape.dimensions
     if any(interior and n > 1 for (_, _, interior), n in zip(padding, source.shape, strict=True)):
         from hloipu_runtime.codelets.ops.join import Pad
@@ -229,7 +227,7 @@ def _cheapest(
         costs.setdefault(mapping, _cycles(builder, source, shape, staying, mapping))
     for mapping in costs:
         costs[mapping] += sum(
-            _served(builder, source, shape, mapping, demand) for demand in preferences
+            _cycles(builder, source, shape, mapping, demand.need) for demand in preferences
         )
     return min(costs, key=costs.__getitem__)
 
@@ -245,9 +243,3 @@ def _cycles(
     return redistribution(
         builder.machine, source.element_type, shape, lying, wanted, builder.code_price
     ).price
-
-
-def _served(
-    builder: Builder, source: TileTensor, shape: Sizes, lying: Mapping, preference: Demand
-) -> int:
-    return _cycles(builder, source, shape, lying, preference.need)

@@ -11,19 +11,19 @@ from hloipu_compiler.planners.planned import (
     Choice,
     PlannedOp,
     losers,
-    shape_text,
     shape_texts,
     splits_of,
 )
 from hloipu_compiler.planners.reduction_plans import (
     ReductionPlan,
-    partial_type,
     reduction_alternatives,
     reduction_plan,
 )
 from hloipu_compiler.planners.stages import Stage
 from hloipu_runtime.codelets.core.expression_form import monoid_of
+from hloipu_runtime.codelets.element_rules import partial_type
 from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.program.mapping import Sizes, Tiles
 
 

@@ -17,7 +17,6 @@ from hloipu_compiler.planners.planned import (
     PlannedOp,
     cycles_of,
     losers,
-    shape_text,
     shape_texts,
 )
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -25,7 +24,7 @@ from hloipu_runtime.codelets.ops.generate import Iota
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.codelets.ops.topk import TopK, TopKMerge, TopKPieces
 from hloipu_runtime.costs.exchange_price import arriving, exchange_price
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.kernels.sorting import SortKey
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine

@@ -23,12 +23,12 @@ from hloipu_compiler.planners.indexed_grids import (
     placed,
     planned_options,
     priced,
+    searched,
     tiles_worth,
     where_it_lies,
-    worth,
 )
 from hloipu_compiler.planners.placing import Placement
-from hloipu_compiler.planners.searching import Candidate, descend
+from hloipu_compiler.planners.searching import Candidate
 from hloipu_compiler.planners.stages import PlacedOperand
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.core.constants import text_node, value_of
@@ -192,7 +192,7 @@ def _writings(
     indexing = codelet.indexing([operand.tensor for operand in operands], results)
     options = [
         priced(machine, codelet, operands, results, placement, code_price, stays=True)
-        for placement in where_it_lies(indexing, 0, operands[0])
+        for placement in where_it_lies(indexing, operands[0])
     ]
     tiles = tiles_worth(machine, [operand.tensor for operand in operands])
     followed = {i.label for indices in indexing.operands[count:] for i in indices}
@@ -202,17 +202,12 @@ def _writings(
         [label for label in labels if label not in followed],
     ]
 
-    def price(candidate: Candidate) -> float:
+    def option(candidate: Candidate) -> Option:
         wanted = list(zip(groups, candidate, strict=True))
         placement = placed(indexing.sizes, wanted, tiles)
-        options.append(priced(machine, codelet, operands, results, placement, code_price))
-        return worth(machine, options[-1])
+        return priced(machine, codelet, operands, results, placement, code_price)
 
-    sizes = (prod(indexing.sizes[label] for label in group) for group in groups)
-    limits = tuple(max(1, min(tiles, n)) for n in sizes)
-    beginnings = [(limits[0], tiles // limits[0]), (tiles // limits[1], limits[1])]
-    descend(beginnings, limits, tiles, price)
-    return tuple(options)
+    return (*options, *searched(machine, indexing, groups, tiles, option))
 
 
 def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTensor:

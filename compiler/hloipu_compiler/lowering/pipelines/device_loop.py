@@ -25,7 +25,15 @@ from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instruct
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
-from hloipu_compiler.lowering.pipelines.outfeed_sums import LAST, Sum, added, begun, finished
+from hloipu_compiler.lowering.pipelines.outfeed_sums import (
+    LAST,
+    Kept,
+    Sum,
+    added,
+    begun,
+    carried_on,
+    finished,
+)
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import FeedBinding, Wrapping
@@ -42,19 +50,6 @@ RANDOM_STATE = "random state"
 """Name of the state that random ops draw from which have none of their own."""
 _LOOP = "loop"
 _NOWHERE = -1
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """One array of state: where it lies, and what it holds as a step begins."""
-
-    name: str
-    storage: TileTensor
-    """With the value at the start of a run."""
-    in_loop: TileTensor
-    """With the value at the start of a step."""
-    parameter: int
-    result: int
 
 
 @dataclass
@@ -112,22 +107,15 @@ def lower_wrapped(
     repeats = wrapping.loop is not None
     builder.iterations = wrapping.loop or 1
     _begin_sums(step, wrapping, plan)
+    carried_arrays: list[Kept | Sum] = [*kept, *step.sums]
     with builder.block(repeats=True) if repeats else nullcontext(builder.scope) as scope:
-        scope.owned.update(item.storage.variable for item in kept)
-        scope.owned.update(item.storage.variable for item in step.sums)
+        scope.owned.update(item.storage.variable for item in carried_arrays)
         for feed in wrapping.feeds:
             known.update(_fed(step, feed))
         following = _computed(step, module, plan, wrapping, known, kept)
     final = following
     if wrapping.loop is not None:
-        moments = [(x.storage, x.in_loop) for x in kept] + [
-            (running_sum.storage, running_sum.in_loop) for running_sum in step.sums
-        ]
-        final = [builder.value(storage.element_type, storage.shape) for storage, _ in moments]
-        carried = tuple(
-            s.Carried(storage.variable, storage.value, in_loop.value, after, last)
-            for (storage, in_loop), after, last in zip(moments, following, final, strict=True)
-        )
+        carried, final = carried_on(builder, carried_arrays, following)
         body = s.Sequence(tuple(scope.steps))
         builder.emit(s.Repeat(wrapping.loop, body, carried, _LOOP))
         _hand_over_sums(step, final[len(kept) :], wrapping.loop)
@@ -173,7 +161,7 @@ def _ipus(entry: Computation, plan: Plan) -> list[int]:
     ]
 
 
-def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[_Kept]:
+def _kept(step: _Step, module: Module, wrapping: Wrapping) -> list[Kept]:
     """Return variables for all state, that of random ops among it if the entry draws."""
     repeats = wrapping.loop is not None
     builder, kept = step.builder, []
@@ -193,7 +181,7 @@ def _keep(
     repeats: bool,
     parameter: int,
     result: int,
-) -> _Kept:
+) -> Kept:
     builder.origin = name
     initial = builder.value(*kind)
     in_loop = builder.loop_value(TileTensor(initial, _NOWHERE, *kind)).value if repeats else initial
@@ -201,7 +189,7 @@ def _keep(
         *kind, builder.layout.born(parameter) or builder.default_mapping(*kind), Role.STATE
     )
     storage = TileTensor(initial, variable, *kind)
-    return _Kept(name, storage, replace(storage, value=in_loop), parameter, result)
+    return Kept(name, storage, replace(storage, value=in_loop), parameter, result)
 
 
 def _constant(step: _Step, number: int) -> Value:
@@ -259,7 +247,7 @@ def _computed(
     plan: Plan,
     wrapping: Wrapping,
     known: dict[int, Value],
-    kept: Sequence[_Kept],
+    kept: Sequence[Kept],
 ) -> list[ValueId]:
     """Write the step itself and all that it hands over; return the state after it, at home."""
     builder = step.builder

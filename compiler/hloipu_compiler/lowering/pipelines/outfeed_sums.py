@@ -1,10 +1,11 @@
-"""What the device makes of the arrays of all iterations of its loop, and hands over after it.
+"""What the device keeps through its loop, and what it makes of the arrays of all iterations.
 
 Outfeeds are summed, of results the last array is kept. A sum begins at zero before the loop, takes
 in each iteration's array, and is handed over once, after the last iteration; a mean is divided by
 the number of iterations then. Floats narrower than f32 add up in f32, a mean of integers as well.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hloipu_compiler.lowering.core.builder import Builder
@@ -15,9 +16,23 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.program.mapping import Sizes
+from hloipu_runtime.program.steps import Carried, ValueId
 
 LAST = "last"
 """Reduction of a result: its array of the last iteration."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One array of state: where it lies, and what it holds as a step begins."""
+
+    name: str
+    storage: TileTensor
+    """With the value at the start of a run."""
+    in_loop: TileTensor
+    """With the value at the start of a step."""
+    parameter: int
+    result: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,18 @@ class Sum:
     """Number of the result."""
     storage: TileTensor
     in_loop: TileTensor
+
+
+def carried_on(
+    builder: Builder, arrays: Sequence[Kept | Sum], following: Sequence[ValueId]
+) -> tuple[tuple[Carried, ...], list[ValueId]]:
+    """Return what goes on to the next iteration, given its values then, and those at the end."""
+    final = [builder.value(x.storage.element_type, x.storage.shape) for x in arrays]
+    carried = tuple(
+        Carried(x.storage.variable, x.storage.value, x.in_loop.value, after, last)
+        for x, after, last in zip(arrays, following, final, strict=True)
+    )
+    return carried, final
 
 
 def sum_type(element_type: str, reduction: str) -> str:

@@ -9,7 +9,7 @@ position that reads it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.graph import Module
@@ -35,7 +35,7 @@ from hloipu_compiler.lowering.pipelines.gradient_sums import (
     finished_type,
     mean_over_replicas,
 )
-from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added, begun
+from hloipu_compiler.lowering.pipelines.outfeed_sums import Kept, Sum, added, begun, carried_on
 from hloipu_compiler.lowering.pipelines.positions import (
     Carried,
     CarriedTensor,
@@ -59,17 +59,6 @@ from hloipu_runtime.program.program import Port, Program, Role, StatePort
 from hloipu_runtime.program.steps import ValueId
 
 _LOOP, _PIPELINE = "loop", "micro-batches"
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """One array of state: where it lies, what it holds before the loop and as a step begins."""
-
-    name: str
-    storage: TileTensor
-    in_loop: TileTensor
-    parameter: int
-    result: int
 
 
 class _PipelinedStep:
@@ -98,19 +87,12 @@ class _PipelinedStep:
             making.given[number] = self._streamed(number)
         making.given.update({item.parameter: item.in_loop for item in kept})
         self._begin_sums()
+        carried_arrays: list[Kept | Sum] = [*kept, *self.sums]
         with builder.block(repeats=True) as scope:
-            scope.owned.update(item.storage.variable for item in kept)
-            scope.owned.update(item.storage.variable for item in self.sums)
+            scope.owned.update(item.storage.variable for item in carried_arrays)
             following = self._step(kept)
             body = s.Sequence(tuple(late_copies(scope.steps, builder.variables, builder.machine)))
-        moments = [(x.storage, x.in_loop) for x in kept] + [
-            (x.storage, x.in_loop) for x in self.sums
-        ]
-        final = [builder.value(storage.element_type, storage.shape) for storage, _ in moments]
-        carried = tuple(
-            s.Carried(storage.variable, storage.value, in_loop.value, after, last)
-            for (storage, in_loop), after, last in zip(moments, following, final, strict=True)
-        )
+        carried, final = carried_on(builder, carried_arrays, following)
         iterations = wrapping.loop or 1
         builder.emit(s.Repeat(iterations, body, carried, _LOOP))
         self.results.sums(self.sums, final[len(kept) :], iterations)
@@ -132,7 +114,7 @@ class _PipelinedStep:
             tuple(making.loaded),
         )
 
-    def _keep(self, name: str, parameter: int, result: int) -> _Kept:
+    def _keep(self, name: str, parameter: int, result: int) -> Kept:
         builder, kind = self.builder, self.making.calls.arrays[parameter]
         builder.origin = name
         builder.ipu = self.making.pipelining.homes.get(parameter, 0)
@@ -143,9 +125,9 @@ class _PipelinedStep:
         else:
             variable = builder.variable(*kind, builder.default_mapping(*kind), Role.STATE)
         storage = TileTensor(initial, variable, *kind)
-        return _Kept(name, storage, replace(storage, value=in_loop), parameter, result)
+        return Kept(name, storage, replace(storage, value=in_loop), parameter, result)
 
-    def _port(self, x: _Kept, final: ValueId) -> StatePort:
+    def _port(self, x: Kept, final: ValueId) -> StatePort:
         whole = self.making.pipelining.whole.get(x.parameter, ())
         return StatePort(
             x.name, x.storage.variable, x.storage.value, final, x.parameter, x.result, whole
@@ -181,7 +163,7 @@ class _PipelinedStep:
 
     # --- one update -------------------------------------------------------------------------------
 
-    def _step(self, kept: Sequence[_Kept]) -> list[ValueId]:
+    def _step(self, kept: Sequence[Kept]) -> list[ValueId]:
         """Write one update with its micro-batches; return state and sums after it."""
         making, plan = self.making, self.making.pipelining
         in_loop = {x.parameter: x.in_loop for x in kept}
@@ -271,7 +253,7 @@ class _PipelinedStep:
 
     # --- the pipeline -----------------------------------------------------------------------------
 
-    def _pipeline(self, kept: Sequence[_Kept]) -> dict[Key, TileTensor]:
+    def _pipeline(self, kept: Sequence[Kept]) -> dict[Key, TileTensor]:
         """Write the pipeline; return what gradients and carried state are after it."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         carried = self._begun({item.parameter: item for item in kept})
@@ -301,7 +283,7 @@ class _PipelinedStep:
         finished.update({key: fetched(builder, finished[key]) for key in away})
         return self._combined(finished)
 
-    def _begun(self, kept: dict[int, _Kept]) -> Carried:
+    def _begun(self, kept: dict[int, Kept]) -> Carried:
         """Write what accumulators begin with; return all that goes on to the next micro-batch."""
         making, builder, plan = self.making, self.builder, self.making.pipelining
         carried: Carried = {}

@@ -13,8 +13,9 @@ from hloipu_compiler.lowering.core.values import Scalar, Value
 from hloipu_compiler.lowering.ops.reductions import in_stages
 from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction
 from hloipu_compiler.lowering.regions.row_steps import Step, Steps
-from hloipu_compiler.planners.reduction_plans import partial_type, reduction_plan
+from hloipu_compiler.planners.reduction_plans import reduction_plan
 from hloipu_runtime.codelets.core.expression_form import Node
+from hloipu_runtime.codelets.element_rules import partial_type
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
 from hloipu_runtime.codelets.ops.reduce import Reduce

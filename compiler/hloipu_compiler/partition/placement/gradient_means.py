@@ -11,7 +11,7 @@ from dataclasses import replace
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.partition.placement.cells import OpKey
 from hloipu_compiler.partition.placement.statements import saying
 from hloipu_compiler.partition.training.step_phases import UPDATE, Phases
@@ -111,7 +111,7 @@ class _Writing:
         shapes = tuple(self.instructions[i].shape for i in operands)
         whole = shapes[0] if len(shapes) == 1 else TupleShape(shapes)
         if not isinstance(whole, ArrayShape | TupleShape):
-            raise TypeError(f"{kind} gradients are no arrays")
+            raise TypeError(f"{kind} gradients are not arrays")
         at = self._add(ipu, "all-reduce", whole, operands, attributes)
         if len(shapes) == 1:
             return [at]
@@ -122,9 +122,7 @@ class _Writing:
         ]
 
     def _share(self, kind: str, ipu: int, total: int) -> int:
-        shape = self.instructions[total].shape
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self.instructions[total].name} is no array")
+        shape = array_shape(self.instructions[total].shape)
         name = self.names.fresh("gradients.share")
         number = plain(ELEMENT_TYPES[kind], ())
         literal = Literal(repr(1 / self.replicas))

@@ -72,7 +72,7 @@ def _check_devices(op: Instruction, highest: int) -> None:
     if highest >= _MOST_IPUS:
         raise StagingError(
             "E0519",
-            f"{op.name!r} is put on device {highest} by its sharding, which is no number of an IPU",
+            f"{op.name!r} is put on device {highest} by its sharding, but no IPU has such a number",
             hint="number IPUs from 0: sharding={maximal device=0}",
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, Shape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, array_shape
 from hloipu_compiler.partition.scans.trip_values import number_type
 from hloipu_compiler.passes.framework.names import Names
 
@@ -45,10 +45,7 @@ class EntryDraft:
 
     def array(self, position: int) -> ArrayShape:
         """Return the shape of an array; raises TypeError for anything else."""
-        shape = self.made[position].shape
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self.made[position].name} is no array")
-        return shape
+        return array_shape(self.made[position].shape)
 
     def number(self, value: int, shape: Shape) -> int:
         """Return where an integer or truth value stands as a constant."""
@@ -101,7 +98,7 @@ def number(name: str, value: int, shape: Shape) -> Instruction:
     """Return a constant of one integer or truth value; raises TypeError for another shape."""
     kind = number_type(shape)
     if kind is None or not isinstance(shape, ArrayShape):
-        raise TypeError(f"{name} is no number")
+        raise TypeError(f"{name} is not a number")
     array = np.full(shape.dimensions, value, kind)
     array.flags.writeable = False
     return Instruction(name, "constant", shape, literal=Literal(array=array))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.passes.algebra.arithmetic import filled
 from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
@@ -60,8 +60,7 @@ def _part(entry: Computation, op: Instruction) -> _Part | None:
     if op.opcode != "pad" or not isinstance(op.shape, ArrayShape):
         return None
     value = scalar_constant(entry.instructions[op.operands[1]])
-    given = op.attributes.get("padding", ())
-    rows = [r for r in given if isinstance(r, PaddingDimension)] if isinstance(given, tuple) else []
+    rows = op.attributes.padding()
     axes = [axis for axis, row in enumerate(rows) if row != PaddingDimension(0, 0)]
     if value is None or value.any() or len(axes) != 1:
         return None
@@ -108,9 +107,7 @@ def _rows(
 
 def _concatenated(draft: Draft, op: Instruction, rows: list[_Part]) -> int:
     """Write the parts side by side, with zeros between them."""
-    if not isinstance(op.shape, ArrayShape):
-        raise TypeError(f"{op.name} is no array")
-    axis, shape = rows[0].axis, op.shape
+    axis, shape = rows[0].axis, array_shape(op.shape)
     operands, end = [], 0
     for part in (*rows, _Part(axis, shape.dimensions[axis], shape.dimensions[axis], -1)):
         if part.begin > end:

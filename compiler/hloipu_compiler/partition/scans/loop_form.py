@@ -13,7 +13,7 @@ import numpy as np
 from hloipu_compiler.analysis.linear_form import Frame, linear_form
 from hloipu_compiler.analysis.trip_count import counted_loop
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, sizes_of
 from hloipu_compiler.partition.scans.trip_values import Values, number_type, table_of, trip_values
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL
 
@@ -227,8 +227,7 @@ def first_index(op: Instruction) -> int:
 def _sizes(body: Computation, op: Instruction) -> tuple[int, ...]:
     if op.opcode == _READ:
         return op.attributes.integers("dynamic_slice_sizes")
-    shape = body.instructions[op.operands[1]].shape
-    return shape.dimensions if isinstance(shape, ArrayShape) else ()
+    return sizes_of(body.instructions[op.operands[1]].shape)
 
 
 def _is_one_row_a_trip(rows: list[Values]) -> bool:

@@ -37,7 +37,7 @@ def narrowed(op: Instruction, axis: int, size: int) -> Attributes:
     """Return the attributes of an op whose result has `size` elements along an axis it goes by."""
     attributes = op.attributes
     if op.opcode == "slice":
-        given = slice_ranges(op)
+        given = list(attributes.slice_ranges())
         given[axis] = SliceRange(0, size)
         attributes = attributes.replaced(slice=tuple(given))
     elif op.opcode == "dynamic-slice":
@@ -47,18 +47,13 @@ def narrowed(op: Instruction, axis: int, size: int) -> Attributes:
     return attributes
 
 
-def slice_ranges(op: Instruction) -> list[SliceRange]:
-    """Return the ranges of a slice, one for each dimension."""
-    given = op.attributes.get("slice", ())
-    return [r for r in given if isinstance(r, SliceRange)] if isinstance(given, tuple) else []
-
-
 def sliced_range(op: Instruction, operand: ArrayShape) -> tuple[int, SliceRange] | None:
     """Return axis and range of a slice without steps that takes all along every other axis."""
     if op.opcode != "slice":
         return None
     axis_and_range = None
-    for axis, (given, size) in enumerate(zip(slice_ranges(op), operand.dimensions, strict=True)):
+    ranges = op.attributes.slice_ranges()
+    for axis, (given, size) in enumerate(zip(ranges, operand.dimensions, strict=True)):
         if (given.start, given.limit, given.stride) == (0, size, 1):
             continue
         if axis_and_range is not None or given.stride != 1 or given.start >= given.limit:

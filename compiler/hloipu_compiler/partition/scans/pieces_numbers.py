@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 
 from hloipu_compiler.ir.attributes import Alias, Attributes, Donor
 from hloipu_compiler.ir.graph import Computation, Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import Shape, array_shape
 from hloipu_compiler.partition.scans.pieces_choosing import Choice
 from hloipu_compiler.partition.scans.pieces_classes import Cut
 from hloipu_compiler.plan.pipelining import PipelineRequest
@@ -69,16 +69,12 @@ def renumbered_wrapping(wrapping: Wrapping, numbers: Numbers, stacks: Sequence[S
     return replace(
         wrapping,
         state=tuple(state),
-        feeds=tuple(_moved(x, numbers.of_parameters(x.places)) for x in wrapping.feeds),
+        feeds=tuple(x._replace(places=numbers.of_parameters(x.places)) for x in wrapping.feeds),
         constants=numbers.of_parameters(wrapping.constants),
         outfeeds=tuple(_outfeed_moved(x, numbers) for x in wrapping.outfeeds),
         results=numbers.of_results(wrapping.results),
         inputs=numbers.of_parameters(wrapping.inputs),
     )
-
-
-def _moved(queue: FeedBinding, places: tuple[int, ...]) -> FeedBinding:
-    return queue._replace(places=places)
 
 
 def _outfeed_moved(queue: FeedBinding, numbers: Numbers) -> FeedBinding:
@@ -124,11 +120,9 @@ def stacks_of(
     return tuple(stacks)
 
 
-def _stack(name: str, kind: str, first: int, cut: Cut, shape: object) -> Stack:
-    if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{name} is no array")
+def _stack(name: str, kind: str, first: int, cut: Cut, shape: Shape) -> Stack:
     sizes = tuple(b - a for a, b in pairwise(cut.bounds))
-    return Stack(name, kind, first, cut.axis, sizes, shape.dimensions)
+    return Stack(name, kind, first, cut.axis, sizes, array_shape(shape).dimensions)
 
 
 def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
@@ -140,12 +134,10 @@ def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
     }
     if "entry_computation_layout" in values:
         values["entry_computation_layout"] = module.entry.program_shape
-    aliases, donors = (_records(module, key) for key in _OF_NUMBERS)
-    moved = [y for x in aliases if isinstance(x, Alias) for y in _aliases(x, numbers)]
+    moved = [y for x in module.attributes.aliases() for y in _aliases(x, numbers)]
     given = [
         Donor(new, x.parameter_index)
-        for x in donors
-        if isinstance(x, Donor)
+        for x in module.attributes.donors()
         for new in numbers.parameters[x.parameter]
     ]
     if moved:
@@ -153,11 +145,6 @@ def renumbered_header(module: Module, numbers: Numbers) -> Attributes:
     if given:
         values["buffer_donor"] = tuple(given)
     return Attributes(values, module.attributes.called)
-
-
-def _records(module: Module, key: str) -> tuple[object, ...]:
-    records = module.attributes.get(key, ())
-    return records if isinstance(records, tuple) else ()
 
 
 def _aliases(alias: Alias, numbers: Numbers) -> list[Alias]:

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from hloipu_compiler.ir.attributes import Attributes, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.partition.scans.pieces_choosing import Choice
 from hloipu_compiler.partition.scans.pieces_classes import Cut
 from hloipu_compiler.partition.scans.pieces_following import (
@@ -145,9 +145,7 @@ class _Writing:
 
     def _sliced(self, like: Instruction, source: int, axis: int, rows: Range) -> int:
         """Return where rows of a new value are."""
-        shape = self.draft.shape(source)
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{like.name} is no array")
+        shape = array_shape(self.draft.shape(source))
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)
         part = _resized(shape, axis, rows[1] - rows[0])
@@ -160,13 +158,7 @@ class _Writing:
         return self.draft.add(like, "slice", part, (source,), Attributes({"slice": tuple(given)}))
 
     def _shape(self, position: int) -> ArrayShape:
-        shape = self.entry.instructions[position].shape
-        if not isinstance(shape, ArrayShape):
-            raise TypeError(f"{self.entry.instructions[position].name} is no array")
-        return shape
-
-    def _shapes(self, op: Instruction) -> list[ArrayShape]:
-        return [self._shape(i) for i in op.operands]
+        return array_shape(self.entry.instructions[position].shape)
 
     # New ones
 
@@ -197,7 +189,7 @@ class _Writing:
         """Return where a piece of an op's result is, written now."""
         if op.opcode == "concatenate" and op.attributes.integers("dimensions") == (axis,):
             return self._of_concatenation(op, axis, rows)
-        shapes = self._shapes(op)
+        shapes = [self._shape(i) for i in op.operands]
         sliced = sliced_range(op, shapes[0]) if op.opcode == "slice" else None
         if sliced is not None and sliced[0] == axis:
             start = sliced[1].start

@@ -124,7 +124,7 @@ def _row(op: Instruction, order: Sequence[int], names: Names, stack: Shape) -> I
     own = tuple(sizes[n] for n in at)
     kind = op.shape.element_type if isinstance(op.shape, ArrayShape) else None
     if kind is None or not isinstance(stack, ArrayShape):
-        raise TypeError(f"{op.name} is no array")
+        raise TypeError(f"{op.name} is not an array")
     shape = ArrayShape(kind, own, stack.layout)
     indices = tuple(op.operands[1 + n] for n in at)
     attributes = Attributes({"dynamic_slice_sizes": own})

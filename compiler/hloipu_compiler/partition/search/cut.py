@@ -16,12 +16,12 @@ from hloipu_compiler.cost_survey.survey import (
     Numbers,
     Survey,
 )
+from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 from hloipu_compiler.partition.search.forms import Form
 from hloipu_compiler.partition.search.slots import Floats
 from hloipu_compiler.partition.stages.assignment import owners, split_gradients
 from hloipu_compiler.partition.stages.handing import Handing
-from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.reach import parameter_positions, result_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, UPDATE
 
@@ -130,7 +130,7 @@ def _apart(form: Form, of_op: Sequence[int]) -> tuple[Reads, tuple[tuple[int, in
     stages: dict[tuple[int, ...], dict[int, int]] = {}
     for gradient in split.gradients:
         if gradient.position not in known:
-            size = size_of(entry.instructions[gradient.position].shape)
+            size = byte_count(entry.instructions[gradient.position].shape)
             stages.setdefault(gradient.parameters, {})[of_op[gradient.position]] = size
     tied = [
         (min(sizes), stage, size)
@@ -265,7 +265,7 @@ def _aside(form: Form, homes: Sequence[int], stages: int) -> tuple[Sizes, Floats
         users = {phase[user] for i in positions for user in entry.users[i]}
         if positions and not users & {FORWARD, BACKWARD}:
             stage = max(homes[positions[0]], 0)
-            sizes_by_stage[stage].append(size_of(entry.instructions[positions[0]].shape))
+            sizes_by_stage[stage].append(byte_count(entry.instructions[positions[0]].shape))
     large = tuple(tuple(size for size in sizes if size >= LEAST_BYTES) for sizes in sizes_by_stage)
     return large, np.array([float(sum(sizes)) for sizes in sizes_by_stage])
 
@@ -274,7 +274,7 @@ def _accumulators(form: Form, of_op: Sequence[int], stages: int) -> Sizes:
     sizes_by_stage: list[list[int]] = [[] for _ in range(stages)]
     for gradient in form.phases.gradients:
         stage = of_op[gradient.position]
-        size = size_of(form.module.entry.instructions[gradient.position].shape)
+        size = byte_count(form.module.entry.instructions[gradient.position].shape)
         if stage >= 0 and size >= LEAST_BYTES:
             sizes_by_stage[stage].append(size)
     return tuple(map(tuple, sizes_by_stage))
@@ -306,10 +306,10 @@ def _host(form: Form, of_op: Sequence[int], stages: int) -> tuple[Floats, Floats
     for number in (n for feed in form.wrapping.feeds for n in feed.places):
         for i in places[number]:
             readers = [of_op[user] for user in entry.users[i] if of_op[user] >= 0]
-            fed[min(readers, default=0)] += size_of(entry.instructions[i].shape)
+            fed[min(readers, default=0)] += byte_count(entry.instructions[i].shape)
     results = result_positions(entry)
     for number in (n for each in form.wrapping.outfeeds for n in each.places):
         result = results[number]
         if result is not None and of_op[result] >= 0:
-            given[of_op[result]] += size_of(entry.instructions[result].shape)
+            given[of_op[result]] += byte_count(entry.instructions[result].shape)
     return fed, given

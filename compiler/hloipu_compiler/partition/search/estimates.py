@@ -19,6 +19,7 @@ from hloipu_compiler.cost_survey.op_prices import FREE, source_of
 from hloipu_compiler.cost_survey.stage_memory import FIRST
 from hloipu_compiler.driver import compile_module, op_prices
 from hloipu_compiler.ir.graph import Computation, Module
+from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.partition.scans.staged_loops import peeled_step
 from hloipu_compiler.partition.search.candidate import OFF, OFFLOADABLE, ON, Candidate, Estimate
 from hloipu_compiler.partition.search.channels import channels_of
@@ -32,7 +33,7 @@ from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
 from hloipu_compiler.partition.stages.block_recomputing import made_again_before
 from hloipu_compiler.partition.stages.cutting import annotated, by_cuts
-from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of, size_of
+from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
 from hloipu_compiler.plan.pipelining import PipelineRequest
@@ -445,5 +446,5 @@ def _most_read(entry: Computation) -> int:
         if x.opcode not in FREE:
             sources = {source_of(entry, i) for i in x.operands}
             given = (n for n in sources if entry.instructions[n].parameter_number >= 0)
-            most = max(most, sum(size_of(entry.instructions[n].shape) for n in given))
+            most = max(most, sum(byte_count(entry.instructions[n].shape) for n in given))
     return most

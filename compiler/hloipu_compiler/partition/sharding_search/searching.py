@@ -122,7 +122,7 @@ class _Searching:
             if not starts:
                 self._begin(shapes)
             for mesh in shapes[0 if starts else 1 :]:
-                for choice in starts or self._best_choices(_CARRIED):
+                for choice in starts or [choice for _, choice in self._best_keys(_CARRIED)]:
                     self._try(mesh, choice)
             for mesh, choice in self._best_keys(_IMPROVED):
                 self._improve(mesh, choice)
@@ -352,9 +352,6 @@ class _Searching:
         keys = {id(candidate): key for key, candidate in self.tried.items()}
         front = [keys[id(x)] for x in front_of([x for x in self.tried.values() if x.is_divided])]
         return front[:: max(1, len(front) // count)][:count]
-
-    def _best_choices(self, count: int) -> list[Choice]:
-        return [choice for _, choice in self._best_keys(count)]
 
 
 def _with(choice: Choice, tactic: _Tactic, axis: str, space: Space) -> Choice | None:

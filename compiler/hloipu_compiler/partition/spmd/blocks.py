@@ -14,7 +14,7 @@ import numpy as np
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange, Value
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.partition.spmd.reshard_steps import Paths, Piece, State
 from hloipu_compiler.partition.spmd.resharding import Axes, Resharding, Split
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
@@ -134,9 +134,7 @@ class Blocks:
 
     def shape(self, at: int) -> ArrayShape:
         """Return the shape of a new array."""
-        shape = self.draft.shape(at)
-        assert isinstance(shape, ArrayShape)
-        return shape
+        return array_shape(self.draft.shape(at))
 
     # ---- moves ------------------------------------------------------------------------------
 

@@ -39,13 +39,13 @@ def _local_attributes(b: Blocks, cut: Cut, operands: Sequence[int], shape: Shape
     attributes = cut.x.attributes
     if "dynamic_slice_sizes" in attributes and isinstance(shape, ArrayShape):
         return attributes.replaced(dynamic_slice_sizes=shape.dimensions)
-    ranges, sizes = attributes.get("slice"), attributes.integers("slice_sizes")
+    ranges, sizes = attributes.slice_ranges(), attributes.integers("slice_sizes")
     if cut.x.opcode not in ("slice", "gather"):
         return attributes
     both = list(zip(cut.shapes[0].dimensions, b.shape(operands[0]).dimensions, strict=True))
-    if isinstance(ranges, tuple):
+    if cut.x.opcode == "slice":
         cuts = [SliceRange(0, n) if n != m else r for r, (m, n) in zip(ranges, both, strict=True)]
-        return attributes.replaced(slice=tuple(cuts))  # type: ignore[arg-type]
+        return attributes.replaced(slice=tuple(cuts))
     cut_sizes = [n if m != n and s == m else s for s, (m, n) in zip(sizes, both, strict=True)]
     return attributes.replaced(slice_sizes=tuple(cut_sizes))
 

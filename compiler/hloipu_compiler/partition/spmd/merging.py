@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.passes.framework.names import Names
 
 _MERGED = frozenset("all-reduce all-gather reduce-scatter".split())
@@ -64,8 +64,7 @@ def _groups(module: Module, computation: Computation, places: Places) -> Iterato
         total = 0
         for position in positions:
             (operand,) = computation.instructions[position].operands
-            shape = computation.instructions[operand].shape
-            assert isinstance(shape, ArrayShape)
+            shape = array_shape(computation.instructions[operand].shape)
             if group and total + shape.byte_count > _MOST_BYTES:
                 if len(group) > 1:
                     yield tuple(group)

@@ -13,7 +13,7 @@ import numpy as np
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, Value
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.partition.spmd.axes import bits
 from hloipu_compiler.partition.spmd.reshard_steps import Axes as Axes
 from hloipu_compiler.partition.spmd.reshard_steps import Move, Paths, State, Step
@@ -83,9 +83,7 @@ class Resharding:
         return self._reduced(like, at, parts, reducer)
 
     def _shape(self, at: int) -> ArrayShape:
-        shape = self.draft.shape(at)
-        assert isinstance(shape, ArrayShape)
-        return shape
+        return array_shape(self.draft.shape(at))
 
     def _whole(self, at: int, split: Split) -> tuple[int, ...]:
         """Return the sizes of a value of which one device's block stands at a position."""

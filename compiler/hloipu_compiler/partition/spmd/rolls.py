@@ -55,10 +55,8 @@ def _roll(computation: Computation, op: Instruction) -> Roll | None:
         return None
     n, shift = shape.dimensions[d], 0
     for number, half in enumerate(halves):
-        ranges = half.attributes["slice"]
-        assert isinstance(ranges, tuple)
+        ranges = half.attributes.slice_ranges()
         for i, (given, size) in enumerate(zip(ranges, shape.dimensions, strict=True)):
-            assert isinstance(given, SliceRange)
             if i == d and number == 0:
                 shift = given.start
             first, last = (0, size) if i != d else ((shift, n), (0, shift))[number]

@@ -30,18 +30,14 @@ def _result_along(cut: Cut) -> list[Along]:
 def sliced(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a slice."""
     op, (at, *_) = cut.x, operands
-    ranges = op.attributes["slice"]
-    assert isinstance(ranges, tuple)
+    ranges = op.attributes.slice_ranges()
     given = {a.d: a for a in cut.along(0, PERMUTATION)}
     own = []
     for d, n in enumerate(b.shape(at).dimensions):
-        stated = ranges[d]
-        assert isinstance(stated, SliceRange)
         whole = cut.shapes[0].dimensions[d]
-        own.append(stated if n == whole else SliceRange(0, n))
+        own.append(ranges[d] if n == whole else SliceRange(0, n))
     for result in _result_along(cut):
         stated, d = ranges[result.d], result.d
-        assert isinstance(stated, SliceRange)
         reads = Reads.by(result, stated.start, stated.stride)
         at = b.window(op, at, given[d], reads)
         own[d] = SliceRange(0, reads.length, stated.stride)
@@ -74,18 +70,15 @@ def dilated(
 def padded(b: Blocks, cut: Cut, operands: list[int]) -> int:
     """Write a pad."""
     op, (at, fill) = cut.x, operands
-    rows = op.attributes["padding"]
-    assert isinstance(rows, tuple)
+    rows = op.attributes.padding()
     own = list(rows)
     given = {a.d: a for a in cut.along(0, PERMUTATION)}
     for result in _result_along(cut):
         row, d = rows[result.d], result.d
-        assert isinstance(row, PaddingDimension)
         reads = Reads.by(result, -row.low)
         at = dilated(b, op, at, given[d], reads, row.interior + 1, fill)
         own[d] = PaddingDimension(0, 0)
-    attributes = op.attributes.replaced(padding=tuple(own))  # type: ignore[arg-type]
-    return local_op(b, cut, (at, fill), attributes)
+    return local_op(b, cut, (at, fill), op.attributes.replaced(padding=tuple(own)))
 
 
 def reversed_(b: Blocks, cut: Cut, operands: list[int]) -> int:

@@ -16,7 +16,14 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import COLLECTIVES
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaf_range, leaves_of
+from hloipu_compiler.ir.shapes import (
+    ArrayShape,
+    Shape,
+    TupleShape,
+    array_shape,
+    leaf_range,
+    leaves_of,
+)
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, Ends
@@ -219,7 +226,7 @@ class Writer:
         elif x.opcode == "tuple":
             results = given
         elif x.opcode == "get-tuple-element":
-            results = self._element(x)
+            results = list(self.blocks[x.operands[0]][self._element_leaves(x)])
         elif roll is not None:
             results = [self._rolled(x, roll)]
         elif is_identity(x):
@@ -246,8 +253,7 @@ class Writer:
         )
 
     def _along(self, roll: Roll) -> Along:
-        shape = self.old.instructions[roll.source].shape
-        assert isinstance(shape, ArrayShape)
+        shape = array_shape(self.old.instructions[roll.source].shape)
         return self.on.along(shape, roll.d, self.blocks[roll.source][0].split[roll.d])
 
     def _divided_roll(self, position: int) -> Roll | None:
@@ -294,9 +300,6 @@ class Writer:
 
     def _local(self, shape: Shape, splits: Splits) -> Shape:
         return with_leaves(shape, map(self.on.local, leaves_of(shape), splits))
-
-    def _element(self, x: Instruction) -> list[Block]:
-        return list(self.blocks[x.operands[0]][self._element_leaves(x)])
 
     def _annotation(self, x: Instruction, given: Sequence[Block]) -> list[Block]:
         """Remove attributes that state shardings, keep all others."""

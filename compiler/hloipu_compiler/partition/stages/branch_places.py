@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.backward_places import bound_to_places
 from hloipu_compiler.partition.stages.branches import Branching, is_element
 from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.partition.stages.independent_parts import JOIN
-from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 
@@ -167,9 +167,9 @@ class _Backward:
         if any(self.branch[i] not in (JOIN, goal) for i in above):
             return JOIN
         sent = sum(
-            size_of(entry.instructions[i].shape) for i in above if not self._is_there(i, goal, n)
+            byte_count(entry.instructions[i].shape) for i in above if not self._is_there(i, goal, n)
         )
-        return goal if sent <= size_of(op.shape) else JOIN
+        return goal if sent <= byte_count(op.shape) else JOIN
 
     def _is_there(self, position: int, goal: int, reader: int) -> bool:
         """Whether a value is made at a branch, is sent there in any case, or can be made there."""

@@ -35,7 +35,7 @@ def marked_branches(entry: Computation) -> dict[int, int]:
         if not (value.isdecimal() and len(value) < 6):
             raise StagingError(
                 "E0560",
-                f"{op.name!r} is annotated with ipu_branch={value!r}, which is no number",
+                f"{op.name!r} is annotated with ipu_branch={value!r}, which is not a number",
                 hint="number the branches of a stage from 0",
             )
         branch_by_op[position] = int(value)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import FEW_ELEMENTS
-from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.stages.minimum_cut import INFINITE, MinimumCut
 from hloipu_compiler.partition.training.step_phases import FREE, Phases
 from hloipu_compiler.passes.algebra.fold_transposes import is_folded
@@ -149,7 +148,7 @@ class Handing:
             if not (self.written_out[i] or self._is_light(i)):
                 cut.link(i, MinimumCut.END, self._cost_of_having(i, local))
                 continue
-            having = INFINITE if self.written_out[i] else size_of(op.shape) * _UNIT
+            having = INFINITE if self.written_out[i] else byte_count(op.shape) * _UNIT
             cut.link(i, ~i, having)
             if not self.written_out[i]:
                 cut.link(~i, MinimumCut.END, self._cost_of_making(i, self._ipu_of(i) != ipu))
@@ -165,7 +164,7 @@ class Handing:
         """Return what a value costs that cannot be computed again."""
         op = self.entry.instructions[position]
         if self._ipu_of(position) >= 0:
-            return size_of(op.shape) * _UNIT if isinstance(op.shape, ArrayShape) else INFINITE
+            return byte_count(op.shape) * _UNIT if isinstance(op.shape, ArrayShape) else INFINITE
         moving = {pair.parameter for pair in self.phases.per_micro_batch}
         if op.parameter_number in moving:
             return INFINITE
@@ -177,7 +176,7 @@ class Handing:
         if op.opcode in _VIEWS:
             return 0
         each = _OVER_LINKS if crosses else _ON_IPU.get(op.opcode, _ON_IPU_OTHERS)
-        return size_of(op.shape) * each
+        return byte_count(op.shape) * each
 
 
 def written_out(entry: Computation, phases: Phases) -> bytearray:

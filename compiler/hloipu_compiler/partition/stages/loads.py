@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
 from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
 from hloipu_compiler.partition.training.reach import parameter_positions
@@ -146,7 +146,7 @@ class _Loading:
                 if self._is_stashed(i):
                     waits[i] = max(waits.get(i, 0), places[position])
         for i, place in waits.items():
-            stash[place] += size_of(self.entry.instructions[i].shape)
+            stash[place] += byte_count(self.entry.instructions[i].shape)
         return cycles, stash
 
     def _is_stashed(self, position: int) -> bool:
@@ -172,7 +172,9 @@ class _Loading:
         for number, positions in enumerate(parameters):
             if number not in updated | kept and number not in self.constants:
                 continue
-            size = float(size_of(self.entry.instructions[positions[0]].shape)) if positions else 0.0
+            size = (
+                float(byte_count(self.entry.instructions[positions[0]].shape)) if positions else 0.0
+            )
             reading = [place for i in positions for place in readers[i]]
             at = min(reading, default=-1)
             if at < 0:
@@ -198,7 +200,7 @@ class _Loading:
             users = self.entry.users[position]
             last = max((self.place[user] for user in users), default=-1)
             if last > number:
-                size = float(size_of(self.entry.instructions[position].shape))
+                size = float(byte_count(self.entry.instructions[position].shape))
                 change[number + 1] += size
                 change[last + 1] -= size
         bytes_by_place, total = [], 0.0
@@ -210,15 +212,3 @@ class _Loading:
 
 def _sums(values: Floats) -> Floats:
     return np.concatenate(([0.0], np.cumsum(values)))
-
-
-def size_of(shape: Shape) -> int:
-    """Return the bytes of a shape's arrays."""
-    if isinstance(shape, TupleShape):
-        return sum(size_of(part) for part in shape.elements)
-    if not isinstance(shape, ArrayShape):
-        return 0
-    count = 1
-    for size in shape.dimensions:
-        count *= size
-    return (count * shape.element_type.bits + 7) // 8

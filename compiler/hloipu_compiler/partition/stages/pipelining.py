@@ -6,7 +6,7 @@ from functools import cached_property
 from types import MappingProxyType
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.stages.assignment import (
     Stages,
@@ -448,6 +448,4 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def _type_of(op: Instruction) -> str:
-    if not isinstance(op.shape, ArrayShape):
-        raise TypeError(f"{op.name} is no array")
-    return op.shape.element_type.name
+    return array_shape(op.shape).element_type.name

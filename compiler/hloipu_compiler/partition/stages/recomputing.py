@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import Trait, with_trait
-from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.assignment import Stages
-from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.stages.minimum_cut import INFINITE, MinimumCut
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
@@ -92,13 +91,13 @@ def _made_again_for_fewest_bytes(
         )
         is_array = not isinstance(op.shape, TupleShape)
         stash = (
-            size_of(op.shape) * _UNIT if is_array and is_stashed else 0 if is_array else INFINITE
+            byte_count(op.shape) * _UNIT if is_array and is_stashed else 0 if is_array else INFINITE
         )
         if not fit[position] or stages[position] != stages[roots[0]]:
             cut.link(position, MinimumCut.END, stash)
             continue
         cut.link(position, ~position, stash)
-        cut.link(~position, MinimumCut.END, size_of(op.shape) if is_array else 0)
+        cut.link(~position, MinimumCut.END, byte_count(op.shape) if is_array else 0)
         for operand in op.operands:
             cut.link(~position, operand, INFINITE)
             if operand not in seen:

@@ -13,7 +13,6 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.training.reach import Mask, ancestors, dependants
-from hloipu_compiler.passes.algebra.movement import ranges
 
 _MOVING = frozenset(
     {"transpose", "reshape", "bitcast", "copy", "slice", "concatenate", "dynamic-update-slice",
@@ -121,7 +120,7 @@ def _parts_of(entry: Computation, position: int, own: Set[int]) -> list[tuple[in
         if not isinstance(part.shape, ArrayShape):
             return []
         if part.opcode == "slice" and part.operands[0] in own:
-            begins.append((begin, ranges(part)[axis].start))
+            begins.append((begin, part.attributes.slice_ranges()[axis].start))
         begin += part.shape.dimensions[axis]
     return begins
 

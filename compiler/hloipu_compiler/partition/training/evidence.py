@@ -11,7 +11,7 @@ from collections.abc import Sequence, Set
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell
 from hloipu_compiler.analysis.scaling_dims import scaling_classes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, sizes_of
 from hloipu_compiler.partition.training.carried_state import has_slope, is_float
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.gradient_walk import is_number
@@ -227,8 +227,7 @@ def _is_float_parameter(entry: Computation, number: int) -> bool:
 
 
 def _dimensions(entry: Computation, number: int) -> tuple[int, ...]:
-    shape = _parameter(entry, number).shape
-    return shape.dimensions if isinstance(shape, ArrayShape) else ()
+    return sizes_of(_parameter(entry, number).shape)
 
 
 def _parameter(entry: Computation, number: int) -> Instruction:

@@ -43,7 +43,7 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
             "E0504",
             f"the update reads {op.name!r} ({op.opcode}) through functions alone that may be a "
             "part "
-            "of the gradient, which nothing ends that is no function of elements",
+            "of the gradient, which nothing ends that is not a function of elements",
             hint="print the text with metadata, which names what is backward, or mark the gradient "
             'with frontend_attributes={ipu_phase="bwd"}',
         )

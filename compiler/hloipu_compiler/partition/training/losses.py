@@ -59,7 +59,7 @@ def _asked(
     else:
         position = results[asked]
         if position is None or not varying[position] or not is_float(entry.instructions[position]):
-            what = "it is no float that depends on data"
+            what = "it is not a float that depends on data"
     if not what:
         return asked
     raise StagingError(

@@ -51,7 +51,7 @@ def stated_number(op: Instruction, key: str) -> int | None:
     if not (value.isascii() and value.isdecimal() and len(value) < 6):
         raise StagingError(
             "E0519",
-            f"{op.name!r} is annotated with {key}={value[:40]!r}, which is no number from 0 on",
+            f"{op.name!r} is annotated with {key}={value[:40]!r}, which is not a number from 0 on",
             hint=f'number stages and IPUs from 0: frontend_attributes={{{key}="0"}}',
         )
     return int(value)
@@ -75,7 +75,7 @@ def _attribute(op: Instruction) -> str:
     if value not in (*PHASES, ""):
         raise StagingError(
             "E0519",
-            f"{op.name!r} is annotated with ipu_phase={value[:40]!r}, which is no phase",
+            f"{op.name!r} is annotated with ipu_phase={value[:40]!r}, which is not a phase",
             hint=f"phases are {', '.join(PHASES)}",
         )
     return value

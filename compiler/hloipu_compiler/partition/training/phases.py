@@ -8,8 +8,8 @@ of random numbers) goes from micro-batch to micro-batch.
 from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 
-from hloipu_compiler.ir.graph import Computation, Instruction
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import ArrayShape, sizes_of
 from hloipu_compiler.partition.training.carried_state import MovingState, has_slope, is_made_forward
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.gradient_ends import check_ends
@@ -246,7 +246,7 @@ class _Finding:
         doubtful = []
         known = len(self.per_micro_batch)
         shapes = {
-            _dimensions(self.entry.instructions[self._result(pair.result)])
+            sizes_of(self.entry.instructions[self._result(pair.result)].shape)
             for pair in self._rest()
             if self._is_read_forward(pair.parameter)
         }
@@ -314,7 +314,7 @@ class _Finding:
         """Whether state is a number, or of no weight's shape, that something is added to."""
         position = self._result(pair.result)
         op = self.entry.instructions[position]
-        if _rank(op) and _dimensions(op) in weights:
+        if sizes_of(op.shape) and sizes_of(op.shape) in weights:
             return False
         return self.kinds.is_added_to(self.parameters[pair.parameter], position)
 
@@ -408,11 +408,3 @@ class _Finding:
         return tuple(
             Gradient(position, tuple(parameters)) for position, parameters in weights.items()
         )
-
-
-def _rank(op: Instruction) -> int:
-    return len(_dimensions(op))
-
-
-def _dimensions(op: Instruction) -> tuple[int, ...]:
-    return op.shape.dimensions if isinstance(op.shape, ArrayShape) else ()

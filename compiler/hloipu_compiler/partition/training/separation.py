@@ -114,7 +114,7 @@ def _cross(entry: Computation, position: int, carried: Set[int]) -> None:
     raise StagingError(
         "E0502",
         f"the update reads {op.name!r} ({op.opcode}), which differs from micro-batch to "
-        "micro-batch and is no gradient",
+        "micro-batch and is not a gradient",
         hint='mark it with frontend_attributes={ipu_phase="bwd"} if it is a gradient, or '
         "compute it outside of the step",
     )

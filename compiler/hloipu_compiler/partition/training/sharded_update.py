@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape
 from hloipu_compiler.partition.training.update_shards import Cluster, clusters
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
@@ -184,10 +184,10 @@ class _Rewriting:
             users = self.old.users[position]
             if element is None or not users or not all(u in self.cluster for u in users):
                 continue
-            if not _array(op.shape).element_type.is_float:
+            if not array_shape(op.shape).element_type.is_float:
                 continue
             self.combined.add(element)
-            key = (self.update.ipu_of_gradient(element), _array(op.shape).element_type.name)
+            key = (self.update.ipu_of_gradient(element), array_shape(op.shape).element_type.name)
             groups.setdefault(key, []).append(position)
         for (_, kind), positions in groups.items():
             self._scattered(kind, positions)
@@ -225,7 +225,7 @@ class _Rewriting:
             count = self.update.replicas
             shapes = []
             for part in parts:
-                shape = _array(self.draft.shape(part))
+                shape = array_shape(self.draft.shape(part))
                 shapes.append(plain(shape.element_type, (count * shape.dimensions[0],)))
             attributes = Attributes({"replica_groups": self._everyone(), "dimensions": (0,)})
             gathered_parts = self._met(first, "all-gather", parts, shapes, attributes)
@@ -254,7 +254,7 @@ class _Rewriting:
         op = self.old.instructions[position]
         if position in self.part:
             return self.part[position]
-        if not _array(op.shape).dimensions:
+        if not array_shape(op.shape).dimensions:
             return self.whole[position]
         shape = self._part_shape(op)
         if op.opcode == "broadcast" and not op.attributes.integers("dimensions"):
@@ -273,12 +273,12 @@ class _Rewriting:
         return at
 
     def _part_shape(self, op: Instruction) -> ArrayShape:
-        shape = _array(op.shape)
+        shape = array_shape(op.shape)
         return plain(shape.element_type, (-(-prod(shape.dimensions) // self.update.replicas),))
 
     def _flat(self, op: Instruction, at: int) -> int:
         """Return a whole value in one dimension, with zeros up to R parts."""
-        shape, draft = _array(op.shape), self.draft
+        shape, draft = array_shape(op.shape), self.draft
         count = prod(shape.dimensions)
         padded = self._part_shape(op).dimensions[0] * self.update.replicas
         at = draft.add(op, "reshape", plain(shape.element_type, (count,)), (at,))
@@ -292,9 +292,9 @@ class _Rewriting:
 
     def _in_shape(self, op: Instruction, at: int) -> int:
         """Return a flat value in its own shape, without what is behind its last element."""
-        shape, draft = _array(op.shape), self.draft
+        shape, draft = array_shape(op.shape), self.draft
         count = prod(shape.dimensions)
-        if _array(draft.shape(at)).dimensions != (count,):
+        if array_shape(draft.shape(at)).dimensions != (count,):
             cut = Attributes({"slice": (SliceRange(0, count),)})
             at = draft.add(op, "slice", plain(shape.element_type, (count,)), (at,), cut)
         return draft.add(op, "reshape", plain(shape.element_type, shape.dimensions), (at,))
@@ -332,7 +332,7 @@ class _Rewriting:
             op = self.old.instructions[position]
             at = update.call.operands[op.parameter_number]
             parameter = instructions[at]
-            whole[parameter.parameter_number] = _array(parameter.shape).dimensions
+            whole[parameter.parameter_number] = array_shape(parameter.shape).dimensions
             instructions[at] = parameter._replace(shape=self._part_shape(parameter))
             for user in entry.users[update.at]:
                 taken = instructions[user]
@@ -353,12 +353,6 @@ class _Rewriting:
             update.module, computations=(*added, *computations), entry_position=at_entry
         )
         return ShardedUpdate(module, whole, frozenset(self.combined))
-
-
-def _array(shape: Shape) -> ArrayShape:
-    if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{shape} is no array")
-    return shape
 
 
 def _zero(shape: ArrayShape) -> Literal:

@@ -124,22 +124,18 @@ def _broadcast(draft: Draft, x: Instruction) -> int | Instruction | None:
     return None
 
 
-def ranges(x: Instruction) -> list[SliceRange]:
-    """Return the ranges of a slice."""
-    given = x.attributes.get("slice", ())
-    return [r for r in given if isinstance(r, SliceRange)] if isinstance(given, tuple) else []
-
-
 def _slice(draft: Draft, x: Instruction) -> int | Instruction | None:
     """Drop a slice of everything; join two in a row; look into a concatenation."""
     source = draft.made[x.operands[0]]
     if static(x.shape) is None or static(source.shape) is None:
         return None
     same = _operand_if_same(draft, x)
-    if same is not None and all(r.stride == 1 or r.limit - r.start <= 1 for r in ranges(x)):
+    if same is not None and all(
+        r.stride == 1 or r.limit - r.start <= 1 for r in x.attributes.slice_ranges()
+    ):
         return same
     if source.opcode == "slice" and static(draft.shape(source.operands[0])) is not None:
-        joined = tuple(map(_joined, ranges(source), ranges(x)))
+        joined = tuple(map(_joined, source.attributes.slice_ranges(), x.attributes.slice_ranges()))
         return became(x, "slice", source.operands, slice=joined)
     if source.opcode == "concatenate":
         return _slice_of_part(draft, x, source)
@@ -157,7 +153,7 @@ def _joined(inner: SliceRange, outer: SliceRange) -> SliceRange:
 
 def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | Instruction | None:
     (dimension,) = source.attributes.integers("dimensions")
-    found, first = ranges(x), 0
+    found, first = list(x.attributes.slice_ranges()), 0
     wanted = found[dimension]
     if wanted.limit <= wanted.start:
         return None
@@ -179,7 +175,7 @@ def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | I
 
 
 def _pad(draft: Draft, x: Instruction) -> int | None:
-    if any(row.low or row.high for row in _paddings(x)):
+    if any(row.low or row.high for row in x.attributes.padding()):
         return None
     return _operand_if_same(draft, x)
 
@@ -273,7 +269,7 @@ def _reduce_window(draft: Draft, x: Instruction) -> Instruction | None:
     start, padding = (scalar_constant(draft.made[i]) for i in (x.operands[1], source.operands[1]))
     if start is None or padding is None or start.tobytes() != padding.tobytes():
         return None
-    window = _padded(x, _paddings(source))
+    window = _padded(x, source.attributes.padding())
     if window is None:
         return None
     operands = (source.operands[0], x.operands[1])
@@ -288,12 +284,12 @@ def _slice_of_chosen(draft: Draft, x: Instruction) -> Instruction | None:
     source = draft.made[chosen.operands[0]]
     if source.opcode != "pad" or not _is_lowest(draft, chosen, source.operands[1]):
         return None
-    before, rows = static(draft.shape(source.operands[0])), _paddings(source)
+    before, rows = static(draft.shape(source.operands[0])), source.attributes.padding()
     if before is None or before.dimensions != shape.dimensions:
         return None
     if any(
         r.start != row.low or r.stride != 1 or row.interior
-        for r, row in zip(ranges(x), rows, strict=True)
+        for r, row in zip(x.attributes.slice_ranges(), rows, strict=True)
     ):
         return None
     window = _padded(chosen, rows)
@@ -317,11 +313,6 @@ def _is_lowest(draft: Draft, chosen: Instruction, padding: int) -> bool:
     root = region.instructions[region.root]
     plain = [region.instructions[i].parameter_number for i in root.operands] == [0, 1]
     return plain and root.opcode == "compare" and root.attributes.text("direction") in ("GE", "GT")
-
-
-def _paddings(pad: Instruction) -> list[PaddingDimension]:
-    given = pad.attributes.get("padding", ())
-    return [r for r in given if isinstance(r, PaddingDimension)] if isinstance(given, tuple) else []
 
 
 def _padded(x: Instruction, rows: Sequence[PaddingDimension]) -> Window | None:

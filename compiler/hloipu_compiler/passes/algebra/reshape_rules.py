@@ -28,7 +28,7 @@ from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape, array_shape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape, sizes_of
 from hloipu_compiler.passes.algebra.arithmetic import commutative_region, is_value, wide_addition
 from hloipu_compiler.passes.algebra.movement import became, static
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
@@ -114,17 +114,17 @@ def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
 def _in_sizes(draft: Draft, at: int, sizes: Sizes, source: ArrayShape | None) -> _Operand:
     """Return how an operand comes to have other sizes; `source`: its shape before a reshape."""
     op = draft.made[at]
-    if not _sizes(op):
+    if not sizes_of(op.shape):
         return _Operand(at)
     if source is not None and source.dimensions == sizes:
         return _Operand(op.operands[0])
     if op.opcode == "broadcast" and static(draft.shape(op.operands[0])) is not None:
         places = op.attributes.integers("dimensions")
-        inner = _sizes(draft.made[op.operands[0]])
-        dimensions = replaced_dimensions(places, inner, _sizes(op), sizes)
+        inner = sizes_of(draft.made[op.operands[0]].shape)
+        dimensions = replaced_dimensions(places, inner, sizes_of(op.shape), sizes)
         if dimensions is not None:
             return _Operand(op.operands[0], "broadcast", dimensions)
-        found = _written_out(places, inner, _sizes(op), sizes)
+        found = _written_out(places, inner, sizes_of(op.shape), sizes)
         if found is not None:
             return _Operand(op.operands[0], "broadcast", found[0], parts=found[1])
     return _Operand(at, "reshape", (), True)
@@ -168,14 +168,10 @@ def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
     return draft.add(like, item.opcode, shape, (item.position,), own)
 
 
-def _sizes(op: Instruction) -> Sizes:
-    return op.shape.dimensions if isinstance(op.shape, ArrayShape) else ()
-
-
 def _source(draft: Draft, at: int, sizes: Sizes) -> ArrayShape | None:
     """Return the shape before a reshape to these sizes; None where there is no reshape."""
     op = draft.made[at]
-    if op.opcode != "reshape" or _sizes(op) != sizes or "sharding" in op.attributes:
+    if op.opcode != "reshape" or sizes_of(op.shape) != sizes or "sharding" in op.attributes:
         return None
     return static(draft.shape(op.operands[0]))
 
@@ -183,13 +179,13 @@ def _source(draft: Draft, at: int, sizes: Sizes) -> ArrayShape | None:
 def _broadcast(draft: Draft, op: Instruction) -> Instruction | None:
     """Repeat what was only given dimensions of one element."""
     operand = draft.made[op.operands[0]]
-    seen = _sizes(operand)
+    seen = sizes_of(operand.shape)
     inner = _source(draft, op.operands[0], seen)
     if static(op.shape) is None or inner is None or not prod(seen):
         return None
     if not only_ones_differ(inner.dimensions, seen):
         return None
-    sizes, places = _sizes(op), op.attributes.integers("dimensions")
+    sizes, places = sizes_of(op.shape), op.attributes.integers("dimensions")
     ones = [places[d] for d, size in enumerate(seen) if size == 1 and sizes[places[d]] == 1]
     others = [places[d] for d, size in enumerate(seen) if size != 1]
     new_places = []
@@ -209,20 +205,20 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     if shape is None or len(op.operands) != 2 or not _SAID_OF_RESULT.isdisjoint(op.attributes):
         return None
     operand = draft.made[op.operands[0]]
-    inner = _source(draft, op.operands[0], _sizes(operand))
+    inner = _source(draft, op.operands[0], sizes_of(operand.shape))
     if inner is None or not prod(inner.dimensions):
         return None
     new = inner.dimensions
     reduced = set(op.attributes.integers("dimensions"))
     dimensions: list[int] = []
     later: set[int] = set()
-    for there, here in dimension_groups(new, _sizes(operand)):
+    for there, here in dimension_groups(new, sizes_of(operand.shape)):
         if all(d in reduced for d in here):
             dimensions += there
         else:
             later |= reduced.intersection(here)
     # Dimensions of size 1 are in no group.
-    kept = [d for d in range(len(_sizes(operand))) if d not in reduced or d in later]
+    kept = [d for d in range(len(sizes_of(operand.shape))) if d not in reduced or d in later]
     rest = [n for n, d in enumerate(kept) if d in later]
     if rest and prod(new[d] for d in dimensions) == 1:
         return None
@@ -236,7 +232,7 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     reduced_at = draft.add(op, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
     if not rest:
         return became(op, "reshape", (reduced_at,))
-    split = ArrayShape(shape.element_type, tuple(_sizes(operand)[d] for d in kept))
+    split = ArrayShape(shape.element_type, tuple(sizes_of(operand.shape)[d] for d in kept))
     reduced_at = draft.add(op, "reshape", split, (reduced_at,))
     attributes = op.attributes.replaced(dimensions=tuple(rest))
     return op._replace(
@@ -255,7 +251,7 @@ def _reduced_wide(draft: Draft, op: Instruction) -> Instruction | None:
     if not is_value(draft, op.operands[1], 0):
         return None
     source = draft.add(op, "convert", ArrayShape(F32, inner.dimensions), operand.operands)
-    seen = draft.add(op, "reshape", ArrayShape(F32, _sizes(operand)), (source,))
+    seen = draft.add(op, "reshape", ArrayShape(F32, sizes_of(operand.shape)), (source,))
     zero = draft.add(op, "constant", ArrayShape(F32), literal=Literal("0"))
     dimensions = op.attributes.integers("dimensions")
     how = Attributes({"dimensions": dimensions, "to_apply": region}, (region,))

@@ -23,7 +23,7 @@ def load_plugin(path: str | Path) -> tuple[str, ...]:
     before = {x.name for x in passes()}
     name = f"{_MODULES}{file.stem}"
     if file.exists() and not file.is_file():
-        raise _unusable(file, "it is no file")
+        raise _unusable(file, "it is not a file")
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise _unusable(file, "it is no .py file")
@@ -68,6 +68,6 @@ def _line_of(error: BaseException, file: Path) -> str:
 def _unusable(file: Path, why: str) -> UsageError:
     return UsageError(
         "E3136",
-        f"{str(file)!r} is no plugin: {why}",
+        f"{str(file)!r} is not a plugin: {why}",
         hint="a plugin is a Python file with a class under @register",
     )

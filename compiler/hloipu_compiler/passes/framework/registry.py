@@ -56,7 +56,7 @@ def register(cls: P) -> P:
     if not isinstance(name, str) or not _NAME.match(name):
         raise _unfit(cls, "its name is not in kebab-case", 'name: ClassVar[str] = "my-pass"')
     if not issubclass(cls, Pass) or not is_dataclass(cls) or not _is_frozen(cls):
-        raise _unfit(cls, "it is no frozen dataclass that derives from Pass", _FORM)
+        raise _unfit(cls, "it is not a frozen dataclass that derives from Pass", _FORM)
     if not (cls.__dict__.get("__doc__") or "").strip() or cls.__doc__.startswith(
         f"{cls.__name__}("
     ):

@@ -75,11 +75,10 @@ class Draft:
         """Return the shape of a new instruction."""
         return self.made[position].shape
 
-    def finish(self, root: int | None = None) -> Computation:
+    def finish(self) -> Computation:
         """Return the new computation."""
-        place = self.place[self.old.root] if root is None else root
-        old = self.old
-        new = Computation(old.name, tuple(self.made), place, old.execution_thread)
+        old, root = self.old, self.place[self.old.root]
+        new = Computation(old.name, tuple(self.made), root, old.execution_thread)
         return with_control_names(new, self._moved_names())
 
     def _moved_names(self) -> dict[str, str]:

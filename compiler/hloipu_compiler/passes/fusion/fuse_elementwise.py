@@ -332,7 +332,7 @@ def _chain(draft: Draft, at: int) -> list[int] | None:
             if control_predecessors(x):
                 break
         chain.append(at)
-        full = [i for i in {*x.operands} if not _repeats(draft.made[i])]
+        full = [i for i in {*x.operands} if draft.made[i].opcode not in ("broadcast", "constant")]
         if len(full) != 1:
             return None
         (at,) = full
@@ -343,10 +343,6 @@ def _chain(draft: Draft, at: int) -> list[int] | None:
 
 def _bits(x: Instruction) -> int:
     return x.shape.element_type.bits if isinstance(x.shape, ArrayShape) else 1 << 30
-
-
-def _repeats(x: Instruction) -> bool:
-    return x.opcode in ("broadcast", "constant")
 
 
 def _again(draft: Draft, chain: Sequence[int]) -> int:

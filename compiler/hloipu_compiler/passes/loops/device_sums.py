@@ -12,7 +12,7 @@ from typing import NamedTuple
 from hloipu_compiler.interpret.planning.regions import monoid_of
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape, leaves_of
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_operands
@@ -101,11 +101,10 @@ def moved_operand(op: Instruction, computation: Computation) -> int | None:
 
 def with_type(shape: Shape, element_type: ElementType) -> ArrayShape:
     """Return an array's shape with another element type."""
-    if not isinstance(shape, ArrayShape):
-        raise TypeError(f"{shape} is no array")
-    if shape.element_type is element_type:
-        return shape
-    return plain(element_type, shape.dimensions)
+    array = array_shape(shape)
+    if array.element_type is element_type:
+        return array
+    return plain(element_type, array.dimensions)
 
 
 class Sums:

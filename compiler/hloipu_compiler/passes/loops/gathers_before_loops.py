@@ -7,17 +7,17 @@ The gathered array is whole then on every device for as long as the loop runs, a
 (openxla/xla: xla/service/while_loop_invariant_code_motion.h).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
+from hloipu_compiler.analysis.call_graph import call_counts
 from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, Trait, with_trait
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import with_each, with_operands
 from hloipu_compiler.passes.loops.loop_state import element_of, elements_read, is_divisible
 
 _GTE = "get-tuple-element"
@@ -35,19 +35,14 @@ def gathers_before_loops(module: Module) -> Module:
     """
     if not any(x.opcode == "while" for c in module.computations for x in c.instructions):
         return module
-    sites = Counter(
-        name for c in module.computations for x in c.instructions for name in x.attributes.called
-    )
+    sites = call_counts(module)
     now = dict(module.computation)
     for name in [c.name for c in module.computations]:  # callees before callers
         for at in reversed(range(len(now[name].instructions))):  # what is before a loop stays there
             x = now[name].instructions[at]
             if x.opcode == "while" and all(sites[called] == 1 for called in x.attributes.called):
                 now |= _visited(module, now, name, at)
-    changed = tuple(now[c.name] for c in module.computations)
-    if all(new is old for new, old in zip(changed, module.computations, strict=True)):
-        return module
-    return replace(module, computations=changed)
+    return with_each(module, lambda c: now[c.name])
 
 
 def _visited(

@@ -12,7 +12,7 @@ import numpy as np
 from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value, Window
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, leaves_of
+from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape, leaves_of
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.algebra.movement import spread
 from hloipu_compiler.passes.framework.names import Names
@@ -190,8 +190,7 @@ class _Scan:
             ]
         stacks = []
         for whole, value in zip(parts[end:], made, strict=False):
-            shape = ops[whole].shape
-            assert isinstance(shape, ArrayShape)
+            shape = array_shape(ops[whole].shape)
             row_at = add("reshape", self._row(shape), (value,))
             stacks.append(add("dynamic-update-slice", shape, (whole, row_at, *starts(shape))))
         add("tuple", state, (after, *parts[1:first_carry], *made[outputs:], *stacks))

@@ -22,7 +22,7 @@ from hloipu_compiler.passes.framework.pass_base import (
     Pass,
 )
 from hloipu_compiler.passes.framework.registry import register
-from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.passes.framework.rewriting import Draft, with_each, with_operands
 from hloipu_compiler.plan.plan import LoopKey, Plan
 from hloipu_runtime.frozen import dataclass
 
@@ -50,10 +50,7 @@ def loops_simplified(module: Module) -> Module:
     now = dict(module.computation)
     for name in [c.name for c in reversed(module.computations)]:
         _visit(module, now, sites, name)
-    computations = tuple(now[c.name] for c in module.computations)
-    if all(new is old for new, old in zip(computations, module.computations, strict=True)):
-        return module
-    return replace(module, computations=computations)
+    return with_each(module, lambda c: now[c.name])
 
 
 def _visit(

@@ -9,18 +9,17 @@ Where a loop over layers writes each layer's gradient into an array of zeros, th
 array is as good, and takes one meeting; a loop around it may then add it up before.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
+from hloipu_compiler.analysis.call_graph import call_counts
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.algebra.arithmetic import filled
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
-from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.passes.framework.rewriting import Draft, with_each, with_operands
 from hloipu_compiler.passes.loops.device_sums import (
     DeviceSum,
     MovedSums,
@@ -55,9 +54,7 @@ def sums_after_loops(module: Module) -> Module:
 
     Computations that several ops run are left alone.
     """
-    sites = Counter(
-        name for c in module.computations for op in c.instructions for name in op.attributes.called
-    )
+    sites = call_counts(module)
     sums, now = Sums(module), dict(module.computation)
     for name in [c.name for c in module.computations]:  # callees before callers
         loops: dict[int, tuple[Computation, Held]] = {}
@@ -73,10 +70,8 @@ def sums_after_loops(module: Module) -> Module:
                 loops[at] = body, late_sums
         if loops:
             now[name] = _After(module, now[name], sums, loops).new
-    changed = tuple(now[c.name] for c in module.computations)
-    if all(new is old for new, old in zip(changed, module.computations, strict=True)):
-        return module
-    return sums.within(replace(module, computations=changed))
+    changed = with_each(module, lambda c: now[c.name])
+    return module if changed is module else sums.within(changed)
 
 
 def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dict[int, _Held]:
@@ -97,7 +92,7 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
         value = None if number in ending else _added(body, number, position, sums)
         if value is None:
             continue
-        zero, op = _is_zero(computation, given.operands[number]), body.instructions[position]
+        zero, op = _splat(computation, given.operands[number]) == 0, body.instructions[position]
         is_stack = op.opcode == "dynamic-update-slice"
         if not is_stack or (zero and _same_everywhere(body, op.operands[2:], computation, given)):
             late_sums[number] = _Held(value, zero)
@@ -181,10 +176,6 @@ def _splat(computation: Computation, position: int) -> float | None:
         op = computation.instructions[op.operands[0]]
     value = scalar_constant(op)
     return None if value is None or value.dtype.kind != "f" else float(value.reshape(()))
-
-
-def _is_zero(computation: Computation, position: int) -> bool:
-    return _splat(computation, position) == 0
 
 
 class _After:

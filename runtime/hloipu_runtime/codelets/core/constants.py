@@ -75,7 +75,7 @@ def value_of(text: str, element_type: str) -> Array:
     except (ValueError, KeyError, OverflowError) as error:
         raise UsageError(
             "E3092",
-            f"{text[:40]!r} is no value of type {element_type}",
+            f"{text[:40]!r} is not a value of type {element_type}",
             hint="write integers plainly, floats in hexadecimal, true or false, re,im",
         ) from error
     value.flags.writeable = False

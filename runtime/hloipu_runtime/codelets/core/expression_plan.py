@@ -232,7 +232,7 @@ class Plan:
         """Return the value of a node that is a constant."""
         value = self.fixed[number - self.operands]
         if value is None:
-            raise ValueError(f"node {number} is no constant")
+            raise ValueError(f"node {number} is not a constant")
         return value
 
     def _is_one_ufunc(self, elements: int) -> bool:

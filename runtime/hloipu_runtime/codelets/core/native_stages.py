@@ -162,7 +162,7 @@ def _kernel_stage(
         number for _, part in instructions for number in part.arguments if number not in inside
     )
     literals = tuple(
-        (number, lowered.type_of(number), _literal(constants[number]))
+        (number, lowered.type_of(number), integer_literal(constants[number]))
         for number in reads
         if number in constants and constants[number].dtype.kind in "iub"
     )
@@ -177,6 +177,6 @@ def _kernel_stage(
     )
 
 
-def _literal(value: Array) -> str:
+def integer_literal(value: Array) -> str:
     """Return an integer as LLVM reads it. Floats are operands: it makes 1*x x, subnormal or not."""
     return str(bool(value)).lower() if value.dtype.kind == "b" else str(int(value))

@@ -70,7 +70,7 @@ def _single(
 ) -> TileWork:
     """Return the cycles of one op by the vertex that popops has for it."""
     contexts = machine.tile.worker_contexts
-    share = _over(elements, contexts)
+    share = over(elements, contexts)
     count = len(expression.operand_types)
     argument_type = expression.type_of(node.arguments[0])
     op = table_name(node)
@@ -81,7 +81,7 @@ def _single(
         return _each_worker(machine, elements, Slots(5 + 6 + 5 * share), node, share)
     if node.op == "clamp":
         column = column_of(node.element_type)
-        one = 2 * _over(share, _vector(column)) if column in ("f32", "f16") else 7 * share
+        one = 2 * over(share, _vector(column)) if column in ("f32", "f16") else 7 * share
         return _each_worker(machine, elements, Slots(5 + 6 + one), node, share)
     if len(node.arguments) == 1:
         rate = rate_of(op, argument_type)
@@ -96,7 +96,7 @@ def _single(
     work = _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
     if not _is_relu(expression, node):
         return work
-    turns = _over(share, _vector(column_of(argument_type)))
+    turns = over(share, _vector(column_of(argument_type)))
     relu = Slots(_RELU_WORKER + _RELU_VECTOR * (1 + turns))
     return min(work, _shared(machine, _RELU_SUPERVISOR, relu, argument_type, node, share))
 
@@ -117,7 +117,7 @@ def _binary_slots(
     Of the vertices that serve, the fastest. A repeating argument whose part happens not to repeat
     is served by its own vertex, too, so that larger parts cost no less.
     """
-    share = _over(elements, contexts)
+    share = over(elements, contexts)
     rate = rate_of(op, argument_type)
     external = node.op in _EXTERNAL and column_of(argument_type) in ("f32", "f16")
     overhead = _LOOP_EXTERNAL if external else _LOOP_BINARY
@@ -137,23 +137,21 @@ def _binary_slots(
         is_aligned = not rows % vector_elements(column_of(argument_type))
         around = Slots(_ALIGNED_ROW if is_aligned else _ROW)
         by_row = _loop(once, argument_type, rows, 1).plus(around)
-        by_column = _loop(once, argument_type, _over(rows, contexts), 1).plus(around)
+        by_column = _loop(once, argument_type, over(rows, contexts), 1).plus(around)
         slots_of_vertices += [
-            Slots(15).plus(by_row.times(_over(slices, contexts), assumed=False)),
+            Slots(15).plus(by_row.times(over(slices, contexts), assumed=False)),
             Slots(15).plus(by_column.times(slices, assumed=False)),
         ]
     if external:
         # One value at a time is kept in a register and added down its column, two slots each time.
-        column = _over(inner, 4 if column_of(argument_type) == "f16" else 1)
-        down = min(
-            column * (8 + 2 * _over(rows, contexts)), _over(column, contexts) * (8 + 2 * rows)
-        )
+        column = over(inner, 4 if column_of(argument_type) == "f16" else 1)
+        down = min(column * (8 + 2 * over(rows, contexts)), over(column, contexts) * (8 + 2 * rows))
         slots_of_vertices.append(Slots(17 + slices * (17 + down)))
     return min(slots_of_vertices)
 
 
 def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
-    turns = _over(elements, rate.elements or _vector(column_of(element_type)))
+    turns = over(elements, rate.elements or _vector(column_of(element_type)))
     slots = turns * (rate.cycles + (0 if rate.complete else overhead))
     return Slots(slots, slots if rate.assumed else 0)
 
@@ -178,10 +176,6 @@ def _each_worker(machine: Machine, elements: int, slots: Slots, node: Node, shar
     contexts = machine.tile.worker_contexts
     cycles = single_vertices_cycles(machine, [(min(elements, contexts), slots.slots)])
     return TileWork(cycles, min(cycles, contexts * slots.assumed))
-
-
-def _over(count: int, parts: int) -> int:
-    return -(-count // parts)
 
 
 _SCALED_SUPERVISOR = 21 + 11 + 13 + 12 + 6

@@ -13,6 +13,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.native_lowering import Constant, NumpyStep, lowered, storage_type
+from hloipu_runtime.codelets.core.native_stages import integer_literal
 from hloipu_runtime.codelets.ops.row_values import Reduction
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import identity
@@ -231,7 +232,7 @@ def _kernel(
         number for _, part in group for number in arguments_of(part) if number not in inside
     )
     literals = tuple(
-        (number, parts.types[number], _literal(parts.constants[number]))
+        (number, parts.types[number], integer_literal(parts.constants[number]))
         for number in reads
         if number in parts.constants and parts.constants[number].dtype.kind in "iub"
     )
@@ -263,8 +264,3 @@ def _kernel(
         tuple((n, op) for n, op in instructions if when[n][1] < 0),
         tuple(loops),
     )
-
-
-def _literal(value: Array) -> str:
-    """Return an integer as LLVM reads it; see `native_stages`."""
-    return str(bool(value)).lower() if value.dtype.kind == "b" else str(int(value))

@@ -49,16 +49,4 @@ def info_of(batch: Sequence[int]) -> Array:
     return np.zeros(tuple(batch), np.int32)
 
 
-class Results:
-    """Zero-filled results of a batch, to be filled matrix by matrix."""
-
-    def __init__(self, batch: Sequence[int], *kinds: tuple[tuple[int, ...], np.dtype[Any]]):
-        self.arrays: list[Array] = [np.zeros((*batch, *shape), dtype) for shape, dtype in kinds]
-
-    def store(self, at: tuple[int, ...], *values: object) -> None:
-        """Store one matrix's results."""
-        for array, value in zip(self.arrays, values, strict=True):
-            array[at] = value
-
-
 INT32: np.dtype[Any] = np.dtype(np.int32)

@@ -5,7 +5,7 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -69,7 +69,7 @@ def require_lapack_form(
 
     Raises UsageError E0458 for attributes that cannot be read.
     """
-    given = [_plain(x) for x in operands]
+    given = [shape_text(*x) for x in operands]
     wanted = _expected(target, attributes, operands)
     if wanted is None:
         raise UnsupportedError(
@@ -89,8 +89,8 @@ def require_lapack_form(
     if declared != wanted:
         raise UnsupportedError(
             "E0464",
-            f"{target} of {', '.join(given)} gives ({', '.join(map(_plain, wanted))}), "
-            f"declared is ({', '.join(map(_plain, results))})",
+            f"{target} of {', '.join(given)} gives ({', '.join(shape_text(*x) for x in wanted)}), "
+            f"declared is ({', '.join(shape_text(*x) for x in results)})",
             hint="compare with a program printed by JAX",
         )
 
@@ -134,7 +134,3 @@ def _fit_together(target: str, operands: Sequence[Typed], rank: int) -> bool:
     if routine == "geqp3":
         return sizes[1] == sizes[0][1:]
     return routine in ("getrf", "geqrf", "gesdd", "gesvd") or sizes[0][0] == sizes[0][1]
-
-
-def _plain(typed: Typed) -> str:
-    return f"{typed[0]}[{','.join(map(str, typed[1]))}]"

@@ -1,6 +1,6 @@
 """The LAPACK calls for which numpy has no routine, matrix by matrix through scipy.linalg.lapack."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -11,7 +11,6 @@ from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.linear_algebra.lapack_batches import (
     INT32,
-    Results,
     flag,
     integer,
     letter,
@@ -37,30 +36,45 @@ def _routine(name: str, x: Array) -> Any:
     return get_lapack_funcs((name,), (x,))[0]
 
 
+Kinds = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+"""Shape and type of each result of one matrix."""
+
+
+def _of_each(
+    name: str, x: Array, kinds: Kinds, of_one: Callable[[Any, tuple[int, ...]], Sequence[object]]
+) -> list[Array]:
+    """Return what a routine of the type of x makes of each of its matrices; zeros of none.
+
+    `of_one` gets the routine and the place of a matrix in the batch.
+    """
+    batch = x.shape[:-2]
+    results: list[Array] = [np.zeros((*batch, *shape), dtype) for shape, dtype in kinds]
+    if x.size:
+        routine = _routine(name, x)
+        for at in np.ndindex(*batch):
+            for array, value in zip(results, of_one(routine, at), strict=True):
+                array[at] = value
+    return results
+
+
 def getrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """LU with partial pivoting: (a) to (lu, pivots counted from 1, info)."""
     (a,) = operands
-    *batch, m, n = a.shape
-    results = Results(batch, ((m, n), a.dtype), ((min(m, n),), INT32), ((), INT32))
-    if a.size:
-        routine = _routine("getrf", a)
-        for at in np.ndindex(*batch):
-            lu, pivots, info = routine(a[at])
-            results.store(at, lu, pivots + 1, info)
-    return results.arrays
+    m, n = a.shape[-2:]
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        lu, pivots, info = routine(a[at])
+        return lu, pivots + 1, info
+
+    return _of_each("getrf", a, [((m, n), a.dtype), ((min(m, n),), INT32), ((), INT32)], of_one)
 
 
 def geqrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """QR: (a) to (r over the reflectors, their factors)."""
     (a,) = operands
-    *batch, m, n = a.shape
-    results = Results(batch, ((m, n), a.dtype), ((min(m, n),), a.dtype))
-    if a.size:
-        routine = _routine("geqrf", a)
-        for at in np.ndindex(*batch):
-            qr, tau, _, _ = routine(a[at])
-            results.store(at, qr, tau)
-    return results.arrays
+    m, n = a.shape[-2:]
+    kinds = [((m, n), a.dtype), ((min(m, n),), a.dtype)]
+    return _of_each("geqrf", a, kinds, lambda routine, at: routine(a[at])[:2])
 
 
 def geqp3(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
@@ -72,44 +86,31 @@ def geqp3(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
             "lapack geqp3 with columns fixed in advance (non-zero pivots) is not supported",
             hint="pass zeros as pivots, as jax.lax.linalg.qr does",
         )
-    *batch, m, n = a.shape
-    results = Results(batch, ((m, n), a.dtype), ((n,), pivots.dtype), ((min(m, n),), a.dtype))
-    if a.size:
-        routine = _routine("geqp3", a)
-        for at in np.ndindex(*batch):
-            qr, order, tau, _, _ = routine(a[at])
-            results.store(at, qr, order, tau)
-    return results.arrays
+    m, n = a.shape[-2:]
+    kinds = [((m, n), a.dtype), ((n,), pivots.dtype), ((min(m, n),), a.dtype)]
+    return _of_each("geqp3", a, kinds, lambda routine, at: routine(a[at])[:3])
 
 
 def householder_product(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Columns of Q from reflectors (orgqr, ungqr): (a, factors) to (q)."""
     a, tau = operands
-    *batch, m, n = a.shape
-    results = Results(batch, ((m, n), a.dtype))
-    if a.size:
-        routine = _routine("orgqr" if a.dtype.kind == "f" else "ungqr", a)
-        for at in np.ndindex(*batch):
-            results.store(at, routine(a[at], tau[at])[0])
-    return results.arrays
+    name, kinds = "orgqr" if a.dtype.kind == "f" else "ungqr", [(a.shape[-2:], a.dtype)]
+    return _of_each(name, a, kinds, lambda routine, at: routine(a[at], tau[at])[:1])
 
 
 def multiply_by_q(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Q times c (ormqr, unmqr): (a, factors, c; left, transpose) to (q c, c q, with Q or Q^H)."""
     a, tau, c = operands
-    *batch, m, n = c.shape
-    results = Results(batch, ((m, n), c.dtype))
     real = a.dtype.kind == "f"
     side = "L" if flag(attributes, "left") else "R"
     trans = ("T" if real else "C") if flag(attributes, "transpose") else "N"
-    if c.size:
-        routine = _routine("ormqr" if real else "unmqr", a)
-        count = tau.shape[-1]
-        workspace = 64 * max(m, n, 1)
-        for at in np.ndindex(*batch):
-            reflectors = a[at][:, :count]
-            results.store(at, routine(side, trans, reflectors, tau[at], c[at], workspace)[0])
-    return results.arrays
+    count, workspace = tau.shape[-1], 64 * max(*c.shape[-2:], 1)
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        result, *_ = routine(side, trans, a[at][:, :count], tau[at], c[at], workspace)
+        return (result,)
+
+    return _of_each("ormqr" if real else "unmqr", c, [(c.shape[-2:], c.dtype)], of_one)
 
 
 def gesvd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
@@ -127,18 +128,16 @@ def _singular_values(
 ) -> list[Array]:
     (a,) = operands
     mode = letter(attributes, "mode")
-    *batch, m, n = a.shape
+    m, n = a.shape[-2:]
     k = min(m, n)
     columns, rows = (k, k) if mode == "S" else (m, n)
-    results = Results(
-        batch, ((k,), a.real.dtype), ((m, columns), a.dtype), ((rows, n), a.dtype), ((), INT32)
-    )
-    if a.size:
-        routine = _routine(name, a)
-        for at in np.ndindex(*batch):
-            u, s, vh, info = routine(a[at], compute_uv=mode != "N", full_matrices=mode == "A")
-            results.store(at, s, 0 if mode == "N" else u, 0 if mode == "N" else vh, info)
-    return [a, *results.arrays]
+    kinds = [((k,), a.real.dtype), ((m, columns), a.dtype), ((rows, n), a.dtype), ((), INT32)]
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        u, s, vh, info = routine(a[at], compute_uv=mode != "N", full_matrices=mode == "A")
+        return s, 0 if mode == "N" else u, 0 if mode == "N" else vh, info
+
+    return [a, *_of_each(name, a, kinds, of_one)]
 
 
 def geev(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
@@ -147,21 +146,20 @@ def geev(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
     For real `a` the eigenvalues come as two results, real and imaginary parts.
     """
     (a,) = operands
-    *batch, n, _ = a.shape
+    n = a.shape[-1]
     left, right = (letter(attributes, f"compute_{side}") == "V" for side in ("left", "right"))
     real = a.dtype.kind == "f"
     complex_type: np.dtype[Any] = np.result_type(a.dtype, np.complex64)
     values = [((n,), a.dtype)] * (2 if real else 1)
     vectors = ((n, n), complex_type)
-    results = Results(batch, *values, vectors, vectors, ((), INT32))
-    if a.size:
-        routine = _routine("geev", a)
-        for at in np.ndindex(*batch):
-            *w, vl, vr, info = routine(a[at], compute_vl=left, compute_vr=right)
-            if real:
-                vl, vr = (_unpacked(v, w[1]) for v in (vl, vr))
-            results.store(at, *w, vl if left else 0, vr if right else 0, info)
-    return results.arrays
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        *w, vl, vr, info = routine(a[at], compute_vl=left, compute_vr=right)
+        if real:
+            vl, vr = (_unpacked(v, w[1]) for v in (vl, vr))
+        return *w, vl if left else 0, vr if right else 0, info
+
+    return _of_each("geev", a, [*values, vectors, vectors, ((), INT32)], of_one)
 
 
 def _unpacked(packed: Array, imaginary: Array) -> Array:
@@ -186,17 +184,16 @@ def gees(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
             "lapack gees that sorts eigenvalues needs a callback, which HLO text cannot carry",
             hint="use sort_eig_vals=False",
         )
-    *batch, n, _ = a.shape
+    n = a.shape[-1]
     vectors = letter(attributes, "mode") == "V"
     values = [((n,), a.dtype)] * (2 if a.dtype.kind == "f" else 1)
     matrix = ((n, n), a.dtype)
-    results = Results(batch, matrix, matrix, *values, ((), INT32), ((), INT32))
-    if a.size:
-        routine = _routine("gees", a)
-        for at in np.ndindex(*batch):
-            t, count, *w, z, _, info = routine(_select_none, a[at], compute_v=vectors)
-            results.store(at, t, z if vectors else 0, *w, count, info)
-    return results.arrays
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        t, count, *w, z, _, info = routine(_select_none, a[at], compute_v=vectors)
+        return t, z if vectors else 0, *w, count, info
+
+    return _of_each("gees", a, [matrix, matrix, *values, ((), INT32), ((), INT32)], of_one)
 
 
 def _select_none(*_: object) -> bool:
@@ -206,44 +203,35 @@ def _select_none(*_: object) -> bool:
 def syevd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Symmetric or Hermitian eigenproblem: (a; mode V or N, uplo) to (v, w, info)."""
     (a,) = operands
-    *batch, n, _ = a.shape
+    n = a.shape[-1]
     vectors, lower = letter(attributes, "mode") == "V", letter(attributes, "uplo") == "L"
-    results = Results(batch, ((n, n), a.dtype), ((n,), a.real.dtype), ((), INT32))
-    if a.size:
-        routine = _routine("syevd" if a.dtype.kind == "f" else "heevd", a)
-        for at in np.ndindex(*batch):
-            w, v, info = routine(a[at], compute_v=vectors, lower=lower)
-            results.store(at, v if vectors else a[at], w, info)
-    return results.arrays
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        w, v, info = routine(a[at], compute_v=vectors, lower=lower)
+        return v if vectors else a[at], w, info
+
+    kinds = [((n, n), a.dtype), ((n,), a.real.dtype), ((), INT32)]
+    return _of_each("syevd" if a.dtype.kind == "f" else "heevd", a, kinds, of_one)
 
 
 def gehrd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Hessenberg form: (a; low, high counted from 1) to (h over the reflectors, factors, info)."""
     (a,) = operands
-    low, high = integer(attributes, "low"), integer(attributes, "high")
-    *batch, n, _ = a.shape
-    results = Results(batch, ((n, n), a.dtype), ((max(n - 1, 0),), a.dtype), ((), INT32))
-    if a.size:
-        routine = _routine("gehrd", a)
-        for at in np.ndindex(*batch):
-            results.store(at, *routine(a[at], lo=low - 1, hi=high - 1))
-    return results.arrays
+    low, high = integer(attributes, "low") - 1, integer(attributes, "high") - 1
+    n = a.shape[-1]
+    kinds = [((n, n), a.dtype), ((max(n - 1, 0),), a.dtype), ((), INT32)]
+    return _of_each("gehrd", a, kinds, lambda routine, at: routine(a[at], lo=low, hi=high))
 
 
 def tridiagonalise(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """Tridiagonal form (sytrd, hetrd): (a; uplo) to (reflectors, diagonal, off, factors, info)."""
     (a,) = operands
     lower = letter(attributes, "uplo") == "L"
-    *batch, n, _ = a.shape
-    real, off = a.real.dtype, max(n - 1, 0)
-    results = Results(
-        batch, ((n, n), a.dtype), ((n,), real), ((off,), real), ((off,), a.dtype), ((), INT32)
-    )
-    if a.size:
-        routine = _routine("sytrd" if a.dtype.kind == "f" else "hetrd", a)
-        for at in np.ndindex(*batch):
-            results.store(at, *routine(a[at], lower=lower))
-    return results.arrays
+    n, real = a.shape[-1], a.real.dtype
+    off = (max(n - 1, 0),)
+    kinds = [((n, n), a.dtype), ((n,), real), (off, real), (off, a.dtype), ((), INT32)]
+    name = "sytrd" if a.dtype.kind == "f" else "hetrd"
+    return _of_each(name, a, kinds, lambda routine, at: routine(a[at], lower=lower))
 
 
 def gtsv(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
@@ -252,11 +240,12 @@ def gtsv(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
     The diagonals are all of length n; the first of the lower and the last of the upper are unused.
     """
     lower, diagonal, upper, b = operands
-    *batch, n, width = b.shape
-    results = Results(batch, ((n, width), b.dtype), ((), INT32))
-    if b.size:
-        routine = _routine("gtsv", b)
-        for at in np.ndindex(*batch):
-            *_, x, info = routine(lower[at][1:], diagonal[at], upper[at][:-1], b[at])
-            results.store(at, x, info)
-    return [lower, diagonal, upper, *results.arrays]
+
+    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
+        *_, x, info = routine(lower[at][1:], diagonal[at], upper[at][:-1], b[at])
+        return x, info
+
+    return [
+        lower, diagonal, upper,
+        *_of_each("gtsv", b, [(b.shape[-2:], b.dtype), ((), INT32)], of_one),
+    ]  # fmt: skip

@@ -158,5 +158,5 @@ _pointer_at = ctypes.c_void_p.from_address
 def address_of(x: "np.ndarray[Any, Any]") -> int:
     """Return where an array's first element lies."""
     if not isinstance(x, np.ndarray):
-        raise TypeError(f"{type(x).__name__} is no array")  # its memory would be taken for one
+        raise TypeError(f"{type(x).__name__} is not an array")  # its memory would be taken for one
     return _pointer_at(id(x) + POINTER_AT).value or 0

@@ -111,7 +111,7 @@ def _buffer_faults(program: Program) -> Iterator[tuple[str, str]]:
                 if step.variable in known and step.stream not in queued:
                     yield (
                         variables[step.variable].name,
-                        f"is a buffer, and {step.stream} is no stream of a queue",
+                        f"is a buffer, and {step.stream} is not a stream of a queue",
                     )
             elif not isinstance(step, Exchange):
                 for number in sorted(known & touched_by(step)):

@@ -35,10 +35,6 @@ class _Proved(NamedTuple):
     end: State
 
 
-def _inner(passed: tuple[s.Passed, ...]) -> _Arguments:
-    return tuple((item.variable, item.inner) for item in passed)
-
-
 def verify(program: Program, tiles_per_ipu: int) -> None:
     """Prove a program; ProgramError E4050 lists what does not hold."""
     faults = faults_of(program, tiles_per_ipu)
@@ -258,7 +254,7 @@ class _Proof:
         if body is None or step.function in self.walking:
             self.fault("call", place, f"cannot call function {step.function!r}")
             return
-        passed = _inner(step.arguments)
+        passed = tuple((item.variable, item.inner) for item in step.arguments)
         proved = self.functions.get(step.function)
         if proved is None:
             proved = self._function(step.function, body, passed, place)

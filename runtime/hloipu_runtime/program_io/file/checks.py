@@ -168,7 +168,7 @@ def _check_keys(program: Program, refuse: Refuse) -> None:
     loaded = user_view.parameters[: user_view.loaded]
     known |= {number_of(port) for port in loaded if port.element_type in KEY_TYPES}
     if len(frozenset(program.keys)) != len(program.keys) or not known.issuperset(program.keys):
-        refuse("the program", f"parameters {program.keys} are no keys that it holds")
+        refuse("the program", f"parameters {program.keys} are not keys that it holds")
 
 
 def _check_part(program: Program, port: StatePort, place: str, refuse: Refuse) -> None:
@@ -176,7 +176,7 @@ def _check_part(program: Program, port: StatePort, place: str, refuse: Refuse) -
     check_tensor(variable.element_type, port.whole, place, refuse)
     is_apart = program.partitions > 1 and program.partitioning is None
     if variable.shape != (part_size(port.whole, program.replicas),) or is_apart:
-        refuse(place, f"it is no part of an array {list(port.whole)}")
+        refuse(place, f"it is not a part of an array {list(port.whole)}")
 
 
 def _check_loaded(program: Program, refuse: Refuse) -> None:

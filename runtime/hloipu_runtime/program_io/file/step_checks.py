@@ -289,4 +289,6 @@ class StepChecks:
         kind = ELEMENT_TYPES[record.element_type].kind
         wanted = (Kind.PREDICATE,) if predicate else (Kind.SIGNED, Kind.UNSIGNED)
         if kind not in wanted or record.shape != ():
-            self.refuse(place, f"variable {variable} cannot choose: it is no scalar of that kind")
+            self.refuse(
+                place, f"variable {variable} cannot choose: it is not a scalar of that kind"
+            )

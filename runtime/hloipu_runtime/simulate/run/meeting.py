@@ -4,9 +4,11 @@ Participants are numbered replica * partitions + partition.
 """
 
 from collections.abc import Callable
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from threading import Condition
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.streams.per_host import Elsewhere
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 class MeetingError(HloipuError):
@@ -88,6 +91,34 @@ class Meeting:
         if self._elsewhere is None:
             return len(group)
         return sum(member in self._elsewhere.numbers for member in group)
+
+    def hold(self, run: Callable[[int], T], count: int) -> list[T]:
+        """Return what `run` gives for each of so many participants, all on threads of their own.
+
+        Raises what the first one that failed raised. All others end with it: those that wait at a
+        collective, and those that come to one.
+        """
+
+        def ran(number: int) -> T:
+            try:
+                found = run(number)
+            except BaseException:
+                self.fail()
+                raise
+            self.leave()
+            return found
+
+        with ThreadPoolExecutor(count) as pool:
+            futures = [pool.submit(copy_context().run, ran, n) for n in range(count)]
+            try:
+                wait(futures, return_when=FIRST_EXCEPTION)
+            except BaseException:  # an interrupt: nobody shall wait for those who are stopped
+                self.fail()
+                raise
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise next((e for e in errors if not isinstance(e, MeetingError)), errors[0])
+        return [future.result() for future in futures]
 
     def leave(self) -> None:
         """Say that a participant has ended well."""

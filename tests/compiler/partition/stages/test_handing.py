@@ -9,8 +9,8 @@ import pytest
 
 import hloipu
 from hloipu_compiler.hlo.parse import parse
+from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.partition.stages.handing import Handing, closure
-from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
 from hloipu_runtime.program.steps import Pipeline, Repeat, inner_steps
 
@@ -60,10 +60,10 @@ def cost(step: Handing, remade: frozenset[int], ipus: tuple[int, ...]) -> float:
         return np.inf
     shares = {"broadcast": 0.0, "convert": 1 / 4 if ipus[0] == ipus[1] else 1 / 16}
     other = 1 / 2 if ipus[0] == ipus[1] else 1 / 16
-    found = float(sum(size_of(entry.instructions[i].shape) for i in came))
+    found = float(sum(byte_count(entry.instructions[i].shape) for i in came))
     for i in remade:
         x = entry.instructions[i]
-        found += shares.get(x.opcode, other) * size_of(x.shape)
+        found += shares.get(x.opcode, other) * byte_count(x.shape)
     return found
 
 

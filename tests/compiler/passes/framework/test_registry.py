@@ -80,8 +80,8 @@ class Plain(Idle):
         (Camel, "its name is not in kebab-case"),
         (Idle, "its name is not in kebab-case"),
         (Silent, "it has no docstring"),
-        (Changeable, "it is no frozen dataclass"),
-        (Plain, "it is no frozen dataclass"),
+        (Changeable, "it is not a frozen dataclass"),
+        (Plain, "it is not a frozen dataclass"),
         (Listing, "option numbers is tuple"),
     ],
 )

@@ -383,14 +383,14 @@ def test_complex_numbers_and_predicates_have_nodes_too() -> None:
 
 @pytest.mark.parametrize(("number", "element_type"), [(0.5, "s32"), (256, "u8"), (-1, "u32")])
 def test_a_number_that_integers_do_not_hold_is_refused(number: float, element_type: str) -> None:
-    with pytest.raises(UsageError, match="no value of type") as caught:
+    with pytest.raises(UsageError, match="not a value of type") as caught:
         number_node(number, element_type)
     assert caught.value.code == "E3092"
 
 
 @pytest.mark.parametrize("text", ["10", "1.5", "-3", "1e3"])
 def test_decimal_digits_are_no_text_of_a_float(text: str) -> None:
-    with pytest.raises(UsageError, match="no value of type f32"):
+    with pytest.raises(UsageError, match="not a value of type f32"):
         value_of(text, "f32")
 
 

@@ -75,7 +75,7 @@ def test_what_cannot_be_linked_is_left_to_numpy(tmp_path: Path) -> None:
 
 
 def test_numbers_have_no_address() -> None:
-    with pytest.raises(TypeError, match="float32 is no array"):
+    with pytest.raises(TypeError, match="float32 is not an array"):
         address_of(np.float32(1))  # type: ignore[arg-type]  # what kernels must not be given
 
 

@@ -70,7 +70,7 @@ REFUSED: dict[str, tuple[str, Change]] = {
     "is not copied from or to": (MEET, ('"part": f32[2] @', '"part": f32[2] remote @')),
     "lies on tiles that are set apart": (BUFFERS, ('"x": f32[4] @0', '"x": f32[4] @1')),
     "a step computes on it": (BUFFERS, ('"y": f32[4] @0[2', '"y": f32[4] buffer @2[2')),
-    "parameter.0 is no stream of a queue": (DOUBLE, ("parameter @0[2", "buffer @2[2")),
+    "parameter.0 is not a stream of a queue": (DOUBLE, ("parameter @0[2", "buffer @2[2")),
 }
 
 

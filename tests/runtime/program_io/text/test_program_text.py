@@ -162,7 +162,7 @@ WRONG = [
     (DOUBLE.replace("4]", "99999999999999999999999]", 1), "9" * 23, "more than 64 bits"),
     (DOUBLE.replace('"x"', '"\\q"'), '"\\q"', "not a text as JSON has it"),
     (DOUBLE.replace("body", "body \x07"), "\x07", "no word"),
-    (MOVE.replace("-inf", "-infinite"), "values", "'-infinite' is no value of type bf16"),
+    (MOVE.replace("-inf", "-infinite"), "values", "'-infinite' is not a value of type bf16"),
     (MOVE.replace("-inf ", ""), "values", "2 elements, not 3"),
     (MOVE.replace('bytes "0', 'bytes "'), "bytes", "not the bytes"),
     (MOVE.replace("  v3 = %2 bytes", "  v0 = %2 bytes"), "v0 = %2 bytes", "a second constant"),

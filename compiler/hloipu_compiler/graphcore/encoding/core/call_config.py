@@ -130,7 +130,7 @@ def _call_config(name: str, config: str) -> Mapping[str, object]:
     try:
         parsed = json.loads(read_backend_config(config))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise _unreadable(name, "its backend_config is no JSON") from error
+        raise _unreadable(name, "its backend_config is not JSON") from error
     return _part(parsed if isinstance(parsed, dict) else {}, "callConfig")
 
 
@@ -152,7 +152,7 @@ def _snaked(key: str) -> str:
 def _number(name: str, key: str, value: object) -> int:
     text = str(value)
     if isinstance(value, bool) or not (text.isascii() and text.isdecimal()):
-        raise _unreadable(name, f"{key}={text[:40]!r} is no number from 0 on")
+        raise _unreadable(name, f"{key}={text[:40]!r} is not a number from 0 on")
     if len(text) > _MOST_DIGITS:
         raise _unreadable(name, f"{key} has {len(text)} digits")
     return int(text)

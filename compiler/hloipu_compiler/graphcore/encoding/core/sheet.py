@@ -94,7 +94,7 @@ class Sheet:
         tuple_value = self.made[position]
         shape = tuple_value.shape
         if not isinstance(shape, TupleShape):
-            raise TypeError(f"{tuple_value.name} is no tuple")
+            raise TypeError(f"{tuple_value.name} is not a tuple")
         return self.add(
             f"{tuple_value.name}.{index}", "get-tuple-element", shape.elements[index], (position,),
             self.where(position), Attributes({"index": index}),
@@ -124,7 +124,9 @@ class Sheet:
         shape = self.array(value)
         if shape is None:
             own_shape = self.made[value].shape
-            raise PoplarError("E0545", f"{op.name!r} multiplies by {own_shape}, which is no number")
+            raise PoplarError(
+                "E0545", f"{op.name!r} multiplies by {own_shape}, which is not a number"
+            )
         if shape.element_count != 1:
             raise PoplarError(
                 "E0545",

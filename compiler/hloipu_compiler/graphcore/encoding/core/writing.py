@@ -294,7 +294,7 @@ def added_to(op: Op) -> Buffer:
     if not isinstance(buffer, Buffer):
         raise PoplarError(
             "E0545",
-            f"{op.name!r} adds to something that is no accumulator, or lacks an operand",
+            f"{op.name!r} adds to something that is not an accumulator, or lacks an operand",
             hint="it takes an accumulator, a gradient and the accumulator's factor",
         )
     return buffer

@@ -176,7 +176,7 @@ class LoopBody(Writer):
         """Begin an accumulator."""
         shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
-            raise PoplarError("E0545", f"the accumulator {op.name!r} is no array")
+            raise PoplarError("E0545", f"the accumulator {op.name!r} is not an array")
         return Buffer(self.begun(op, shape))
 
     def sunk(self, op: Op) -> Value:
@@ -204,7 +204,7 @@ class LoopBody(Writer):
         scale = self.one_number(op.instruction, scale)
         shape, addend_shape = self.made[now].shape, self.made[value].shape
         if not isinstance(shape, ArrayShape):
-            raise PoplarError("E0545", f"{op.name!r} adds to something that is no array")
+            raise PoplarError("E0545", f"{op.name!r} adds to something that is not an array")
         if not isinstance(addend_shape, ArrayShape) or addend_shape.dimensions != shape.dimensions:
             raise PoplarError(
                 "E0545",

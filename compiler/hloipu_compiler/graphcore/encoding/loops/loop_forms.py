@@ -122,7 +122,7 @@ def updates_of(name: str, iterations: int, micro_batches: int) -> int:
     if iterations % micro_batches:
         raise PoplarError(
             "E0546",
-            f"the loop {name!r} runs {iterations} times, which is no multiple of its "
+            f"the loop {name!r} runs {iterations} times, which is not a multiple of its "
             f"{micro_batches} micro-batches an update",
             hint=f"let it run {-(-iterations // micro_batches) * micro_batches} times",
         )

@@ -55,7 +55,9 @@ def accumulated_shape(writer: Writer, instruction: Instruction, *values: int) ->
     shapes = [writer.made[at].shape for at in values]
     first = shapes[0]
     if not isinstance(first, ArrayShape) or not first.element_type.is_array:
-        raise PoplarError("E0545", f"{instruction.name!r} accumulates {first}, which is no array")
+        raise PoplarError(
+            "E0545", f"{instruction.name!r} accumulates {first}, which is not an array"
+        )
     for shape in shapes[1:]:
         alike = isinstance(shape, ArrayShape) and shape.element_type is first.element_type
         if not (alike and isinstance(shape, ArrayShape) and shape.dimensions == first.dimensions):
@@ -174,7 +176,7 @@ def averaged(
     total = reduced(writer, name, value, reducer, context)
     shape = writer.array(value)
     if shape is None:
-        raise PoplarError("E0545", f"{name!r} averages something that is no array")
+        raise PoplarError("E0545", f"{name!r} averages something that is not an array")
     count = _counted(writer, name, shape, reducer, context)
     return writer.add(f"{name}.mean", "divide", shape, (total, count), context)
 
