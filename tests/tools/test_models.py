@@ -14,7 +14,15 @@ from tools.fidelity.measurements import Measurement, read_measurements
 from tools.models.__main__ import arguments_of, text_of
 from tools.models.zoo import MODELS
 
-_KINDS = ["resnet50", "efficientnet-b4-g16", "unet", "bert-base", "gpt2", "vit-b16"]
+_KINDS = [
+    "resnet50",
+    "efficientnet-b4-g16",
+    "unet",
+    "bert-base",
+    "gpt2",
+    "vit-b16",
+    "vit-b16-pretrain",
+]
 """One of each kind of network."""
 
 

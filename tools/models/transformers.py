@@ -11,12 +11,13 @@ from tools.models.layers import Style, at_first, at_last, dense, layer_norm, rep
 class Attention(nn.Module):  # type: ignore[misc]
     """Self-attention of several heads; query, key and value come from one product.
 
-    Weights of causal attention may drop out; Graphcore trains BERT and ViT without that.
+    `drop_weights`: weights may drop out, as in GPT-2 and where ViT is pre-trained.
     """
 
     style: Style
     heads: int
     causal: bool = False
+    drop_weights: bool = False
 
     @nn.compact  # type: ignore[untyped-decorator]
     def __call__(self, x: Any, mask: Any = None) -> Any:
@@ -33,7 +34,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         if self.causal:
             scores = jnp.where(jnp.tril(jnp.ones((length, length), bool)), scores, low)
         weights = nn.softmax(scores)
-        if self.causal:
+        if self.drop_weights:
             weights = _dropout(style, weights)
         mixed = jnp.einsum("bhqk,bkhd->bqhd", weights, value).reshape(batch, length, width)
         return dense(style, width, "out")(mixed)
@@ -46,17 +47,21 @@ class Layer(nn.Module):  # type: ignore[misc]
     heads: int
     before: bool = False
     causal: bool = False
+    drop_weights: bool = False
+    drop_hidden: bool = False
+    """What the wide layer makes may drop out, too, as where ViT is pre-trained."""
 
     @nn.compact  # type: ignore[untyped-decorator]
     def __call__(self, x: Any, mask: Any = None) -> Any:
         """Return x[batch, length, width] after attention and two dense layers."""
         style, width = self.style, x.shape[-1]
-        attention = Attention(style, self.heads, self.causal, name="attention")
+        attention = Attention(style, self.heads, self.causal, self.drop_weights, name="attention")
         norms = layer_norm(style, "norm_1"), layer_norm(style, "norm_2")
         up, down = dense(style, 4 * width, "up"), dense(style, width, "down")
         if self.before:
             x = x + _dropout(style, attention(norms[0](x), mask))
-            return x + _dropout(style, down(nn.gelu(up(norms[1](x)))))
+            wide = nn.gelu(up(norms[1](x)))
+            return x + _dropout(style, down(_dropout(style, wide) if self.drop_hidden else wide))
         x = norms[0](x + _dropout(style, attention(x, mask)))
         return norms[1](x + _dropout(style, down(nn.gelu(up(x)))))
 
@@ -115,7 +120,7 @@ class Gpt2(nn.Module):  # type: ignore[misc]
             embed = nn.Embed(self.vocabulary, self.width, name="words", **style.types)
             places = nn.Embed(self.positions, self.width, name="positions", **style.types)
             x = _dropout(style, embed(tokens) + places(jnp.arange(tokens.shape[1])))
-        sizes = {"heads": self.heads, "before": True, "causal": True}
+        sizes = {"heads": self.heads, "before": True, "causal": True, "drop_weights": True}
         x = repeated(style, Layer, self.layers, "layer", **sizes)(x)
         with at_last(style):
             return embed.attend(layer_norm(style, "norm")(x))
@@ -130,6 +135,8 @@ class Vit(nn.Module):  # type: ignore[misc]
     heads: int
     patch: int = 16
     classes: int = 1000
+    pretraining: bool = False
+    """More drops out, and a layer with tanh stands before the head."""
 
     @nn.compact  # type: ignore[untyped-decorator]
     def __call__(self, images: Any) -> Any:
@@ -143,9 +150,13 @@ class Vit(nn.Module):  # type: ignore[misc]
             shape = (1, x.shape[1], self.width)
             x = x + self.param("positions", nn.initializers.normal(0.02), shape, style.dtype)
             x = _dropout(style, x)
-        x = repeated(style, Layer, self.layers, "layer", heads=self.heads, before=True)(x)
+        more = {"drop_weights": self.pretraining, "drop_hidden": self.pretraining}
+        x = repeated(style, Layer, self.layers, "layer", heads=self.heads, before=True, **more)(x)
         with at_last(style):
-            return dense(style, self.classes, "head")(layer_norm(style, "norm")(x)[:, 0])
+            x = layer_norm(style, "norm")(x)[:, 0]
+            if self.pretraining:
+                x = jnp.tanh(dense(style, self.width, "representation")(x))
+            return dense(style, self.classes, "head")(x)
 
 
 def _dropout(style: Style, x: Any) -> Any:

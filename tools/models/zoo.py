@@ -80,6 +80,12 @@ def _bert(name: str, layers: int, width: int) -> Model:
     return Model(name, _pretraining, sizes, 128, "lamb", {**_TINY, "vocabulary": 96}, 16)
 
 
+def _vit(name: str, *, pretraining: bool) -> Model:
+    sizes = {"layers": 12, "width": 768, "heads": 12, "pretraining": pretraining}
+    tiny = {**_TINY, "classes": 10, "pretraining": pretraining}
+    return Model(name, _images(Vit), sizes, 224, "adam", tiny, 32)
+
+
 _TINY = {"layers": 2, "width": 32, "heads": 2}
 _B4 = {"wider": 1.4, "deeper": 1.8}
 _G16 = {"group_size": 16, "expansion": 4}
@@ -112,13 +118,6 @@ MODELS = {
         {**_TINY, "vocabulary": 96, "positions": 64},
         16,
     ),
-    "vit-b16": Model(
-        "ViT-B/16",
-        _images(Vit),
-        {"layers": 12, "width": 768, "heads": 12},
-        224,
-        "adam",
-        {**_TINY, "classes": 10},
-        32,
-    ),
+    "vit-b16": _vit("ViT-B/16", pretraining=False),
+    "vit-b16-pretrain": _vit("ViT-B/16, pre-training", pretraining=True),
 }
