@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.core.placing import same_memory
 from hloipu_runtime.codelets.dense.dot import Dot, cut_dimensions, folded_dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
-from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
+from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce, as_region
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.monoids import identity
@@ -137,6 +137,12 @@ class TileRegion(RegionReductions, RegionProducts):
             case Reduce() | FusedReduce():
                 return self._pieces(codelet, given, types, axes)
             case RowRegion():
+                reduced = {value for _, value, *_ in codelet.reductions}
+                if any(
+                    x in reduced and not block.data.flags.c_contiguous
+                    for x, block in zip(codelet.results, results, strict=True)
+                ):
+                    raise Refused  # it is added up in the order of where the result lies
                 return self._rows(_lifted(codelet, axes), self._node_of(given, types, 0))
         raise Refused
 
@@ -173,50 +179,62 @@ class TileRegion(RegionReductions, RegionProducts):
             rank = given[0].view.ndim
             labels = (tuple(range(rank)),) * len(given)
         at = [d + sum(c < d for c in cut) for d in range(rank)]
+        sizes = [1] * (rank + len(cut))
         seen, told = [], []
         for place, own in zip(given, labels, strict=True):
-            place, sizes, numbers = self.region.row_major(place), list[int](), list[int]()
+            place, numbers = self.region.row_major(place), list[int]()
             for label, size in zip(own, place.view.shape, strict=True):
                 part = cut.get(label, size)
                 if size % part:
                     raise Refused
-                sizes += (size // part, part) if label in cut else (size,)
+                sizes[at[label]] = size // part if label in cut else size
+                if label in cut:
+                    sizes[at[label] + 1] = part
                 numbers += (at[label], at[label] + 1) if label in cut else (at[label],)
-            seen.append(place.seen(place.view.reshape(sizes, copy=False)))
-            told.append(tuple(numbers))
-        along = tuple(at[d] + (d in cut) for d in _shifted(axes, codelet.dimensions))
-        made: Sequence[Held]
-        if isinstance(codelet, Reduce) and codelet.body is not None:
-            made = self._pairwise(codelet.body, self._slabs(seen, along))
+            view = place.view.reshape([sizes[d] for d in numbers], copy=False)
+            seen.append(place.seen(view))
+            told.append(numbers)
+        counts = (*range(axes), *(at[d] for d in cut))
+        reduced = {at[d] + (d in cut) for d in _shifted(axes, codelet.dimensions)}
+        results = (*counts, *(d for d in range(len(sizes)) if d not in reduced.union(counts)))
+        order = _order_of_sums(sizes, counts)
+        along = tuple(k for k, d in enumerate(order) if d in reduced)
+        if isinstance(codelet, Reduce):
+            moved = [x.seen(x.view.transpose(order)) for x in seen]
+            kind = codelet.element_types
+            made: Sequence[Held] = (
+                self._pairwise(codelet.body, self._slabs(moved, along))
+                if codelet.body is not None
+                else [
+                    self._monoid(codelet.monoid, kind[k], x, along, self._identity(codelet, k))
+                    for k, x in enumerate(moved)
+                ]
+            )
         else:
-            start = [self._identity(codelet.monoid, kind) for kind in codelet.element_types]
-            kinds = [*types[: len(given)], *codelet.element_types]
-            node = self._node_of([*seen, *start], kinds, len(start), inits=len(start))
-            if isinstance(codelet, FusedReduce):
-                more = rank + len(cut)
-                fused = replace(codelet, labels=tuple(told), rank=more, dimensions=along, parts=())
-                made = self._fused(fused, node)
-            else:
-                made = self._reduce(replace(codelet, dimensions=along, parts=()), node)
-        kept = [d for d in range(rank + len(cut)) if d not in along]
-        first = [*range(axes), *(at[d] for d in cut)]
-        order = [kept.index(d) for d in (*first, *(d for d in kept if d not in first))]
-        shape = [0] * len(kept)
-        for place, numbers in zip(seen, told, strict=True):
-            for d, size in zip(numbers, place.view.shape, strict=True):
-                if d in kept:
-                    shape[kept.index(d)] = size
+            fused = replace(
+                codelet,
+                labels=tuple(tuple(order.index(d) for d in numbers) for numbers in told),
+                rank=len(order),
+                dimensions=along,
+                parts=(),
+            )
+            region = as_region(fused, ("0",) * len(codelet.element_types))
+            node = self._node_of(seen, types, 0)
+            shapes = [x.view.shape for x in seen]
+            inits = [self._identity(codelet, k) for k in range(len(codelet.element_types))]
+            made = self._steps(region, node.reads, shapes, inits, codelet.element_types)
+        kept = [d for d in order if d not in reduced]
+        back = [kept.index(d) for d in results]
+        shape = [sizes[d] for d in kept]
         return [
-            x.seen(x.view.reshape(shape, copy=False).transpose(order))
-            if isinstance(x, Place)
-            else x
+            x.seen(x.view.reshape(shape, copy=False).transpose(back)) if isinstance(x, Place) else x
             for x in made
         ]
 
-    def _identity(self, monoid: str, element_type: str) -> Place:
-        dtype = storage_dtype(element_type)
-        kind = storage_type(element_type)
-        return self.region.constant(np.asarray(identity(monoid, dtype), dtype), kind)
+    def _identity(self, codelet: Reduce | FusedReduce, result: int) -> str:
+        kind = codelet.element_types[result]
+        start = np.asarray(identity(codelet.monoid, storage_dtype(kind)), storage_dtype(kind))
+        return self.region.one(self.region.constant(start, storage_type(kind)))
 
     def _windowed(
         self, codelet: DynamicSlice | DynamicUpdateSlice, given: list[Place], target: Place,
@@ -262,13 +280,26 @@ class TileRegion(RegionReductions, RegionProducts):
         product = self._arranged_product(given[0].seen(a), given[1].seen(b), dims)
         product = self._rounded(product, dot.element_type)
         places: tuple[Any, ...] = tuple(slice(None) if any(both) else None for both in taken.varies)
-        view = product.view.transpose(folded.order)[places]
+        view = product.view.transpose(folded.order)[(*places, ...)]
         return product.seen(np.broadcast_to(view, result.data.shape))
 
 
 def _is_in_any_order(codelet: Codelet) -> bool:
     """Whether it does the same however tiles' parts lie: its bits are those of `run` anyway."""
     return isinstance(codelet, Elementwise) or (isinstance(codelet, Reduce) and not codelet.monoid)
+
+
+def _order_of_sums(sizes: Sequence[int], first: Sequence[int]) -> list[int]:
+    """Return the order in which `reduce_monoid` goes through dimensions of a row-major array.
+
+    `first` are those that are put in front before that.
+    """
+    moved = [*first, *(d for d in range(len(sizes)) if d not in first)]
+    stand_in = np.empty(sizes, np.int8).transpose(moved)
+    if not stand_in.flags.c_contiguous:
+        order = sorted(range(len(moved)), key=lambda k: -stand_in.strides[k])
+        return [moved[k] for k in order]
+    return moved
 
 
 def _shifted(axes: int, dimensions: Sequence[int]) -> Sizes:

@@ -191,9 +191,12 @@ class RegionReductions(RegionExpressions):
 
     def _steps(
         self, what: RowRegion, reads: Sequence[ValueId], shapes: Sequence[Sizes],
-        inits: Sequence[str] | None,
+        inits: Sequence[str] | None, sums: Sequence[str] | None = None,
     ) -> list[Held]:  # fmt: skip
-        """Write a region's steps; reductions begin with `inits`, or with what they say."""
+        """Write a region's steps; reductions begin with `inits`, or with what they say.
+
+        `sums` are the types that reductions are rounded to; None: those of what is reduced.
+        """
         whole = sizes_of(what.labels, shapes, what.rank)
         single = tuple(1 if d in what.dimensions else n for d, n in enumerate(whole))
         values = [
@@ -212,8 +215,8 @@ class RegionReductions(RegionExpressions):
             elements += expression.result_types
             while waiting and waiting[0][0] == step:
                 _, value, monoid, text = waiting.pop(0)
-                source, element = values[value], elements[value]
                 taken = len(what.reductions) - len(waiting) - 1
+                source, element = values[value], sums[taken] if sums else elements[value]
                 if inits is None:
                     start = self.region.constant(value_of(text, element), source.type)
                     init = self.region.one(start)
