@@ -152,8 +152,7 @@ def _extremum(g: Given) -> str:
     x, y = g.values
     text = g.text
     if known:
-        chosen = _better(g, x, y, relation)
-        return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
+        return _flushed(g, _better(g, x, y, relation))
     one, other = _better(g, x, y, relation), _better(g, y, x, relation)
     integer, width = _bits(g)
     sign = -(1 << (width - 1))
@@ -164,8 +163,17 @@ def _extremum(g: Given) -> str:
         mask = text.new(f"and {integer} {_as_bits(g, other)}, {sign}")
         joined = text.new(f"or {integer} {_as_bits(g, one)}, {mask}")
     chosen = text.new(f"bitcast {integer} {joined} to {g.kind}")
-    # As the processor's own instruction does in a mode that takes them for zeros.
-    return text.call(f"llvm.canonicalize.{g.intrinsic}", g.kind, (g.kind, chosen))
+    return _flushed(g, chosen)
+
+
+def _flushed(g: Given, value: str) -> str:
+    """Return a value times one: zero for a subnormal in a mode that takes it for that.
+
+    LLVM is not to know the one. Its `canonicalize` would do, but the x86-64 backend ends the process
+    over vectors of two f32, which short loops become (`FCANONICALIZE`, LLVM 20).
+    """
+    one = g.text.call(f"llvm.arithmetic.fence.{g.intrinsic}", g.kind, (g.kind, "1.0"))
+    return g.text.new(f"fmul {g.kind} {one}, {value}")
 
 
 def _ordered_extremum(g: Given) -> str:
