@@ -59,7 +59,8 @@ def by_places(general: Bound, dimension: int, *, largest: bool) -> Bound:
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
         x, places, init, _ = arrays
-        best = best_of_places(x, places, dimension, largest=largest) if init == worst else None
+        is_worst = bool(np.all(init == worst))
+        best = best_of_places(x, places, dimension, largest=largest) if is_worst else None
         return general(arrays, outs) if best is None or np.isinf(best[0]).any() else best
 
     return run
@@ -68,13 +69,14 @@ def by_places(general: Bound, dimension: int, *, largest: bool) -> Bound:
 def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) -> list[Array] | None:
     """Return the best values along one dimension and their places, without an init, by numpy.
 
-    None where places do not count up by one, or a value is a zero, whose sign the body decides.
+    None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
-    few, count = np.moveaxis(compact(places), dimension, -1), x.shape[dimension]
-    first, kind = few[..., :1], places.dtype
-    if not few.size or int(first.max()) > np.iinfo(kind).max - count:
+    few = np.moveaxis(compact(places), dimension, -1)
+    if not few.size or few.shape[-1] != x.shape[dimension]:
         return None
-    if not (few == first + np.arange(count, dtype=kind)).all():
+    if (few[..., 1:] < few[..., :-1]).any():
+        return None  # of equal values the first is not sure to have the lowest place
+    values, at = arg_extremum(x, dimension, largest=largest, place_dtype="int64")
+    if not values.all():
         return None
-    values, at = arg_extremum(x, dimension, largest=largest, place_dtype=kind.str)
-    return [values, at + first[..., 0]] if values.all() else None
+    return [values, np.take_along_axis(few, at[..., np.newaxis], -1)[..., 0]]

@@ -105,23 +105,22 @@ class Reduce(Codelet):
         if results[0].grid and all(block.array is not None for block in operands):
             return self._on_grid(operands, results)
         if self.body is not None and not (results[0].grid or self.parts):
-            return self._by_body(operands, results)
+            return self._by_numpy(super().bound(operands, results), operands, 0)
         short = None if results[0].grid else self._short(operands, results)
         if short is None:
             return super().bound(operands, results)
         return lambda arrays, outs: [short(*arrays)]
 
-    def _by_body(self, operands: Blocks, results: Blocks) -> Bound:
-        """Return `run` of whole arrays by the body, or numpy's own search for an extremum."""
-        general = super().bound(operands, results)
+    def _by_numpy(self, by_body: Bound, operands: Blocks, rank: int) -> Bound:
+        """Return `run`, behind `rank` grid axes, or numpy's own search for an extremum."""
         if len(self.dimensions) != 1 or self.body is None or 0 in operands[0].part:
-            return general
+            return by_body
         from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest
 
         largest = keeps_largest(self.body)
         if largest is None:
-            return general
-        return by_places(general, self.dimensions[0], largest=largest)
+            return by_body
+        return by_places(by_body, rank + self.dimensions[0], largest=largest)
 
     def _on_grid(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run` on arrays that lie as those of the blocks do."""
@@ -154,7 +153,7 @@ class Reduce(Codelet):
             )  # fmt: skip
             return [spread(x, grid, computed) for x in reduced]
 
-        return run
+        return run if self.body is None else self._by_numpy(run, operands, rank)
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Let a monoid make results that nobody reads, but take in no such elements."""

@@ -169,7 +169,7 @@ def _extremum(g: Given) -> str:
 def _flushed(g: Given, value: str) -> str:
     """Return a value times one: zero for a subnormal in a mode that takes it for that.
 
-    LLVM is not to know the one. Its `canonicalize` would do, but the x86-64 backend ends the process
+    LLVM is not to know the one. Its `canonicalize` would do, but for x86-64 it ends the process
     over vectors of two f32, which short loops become (`FCANONICALIZE`, LLVM 20).
     """
     one = g.text.call(f"llvm.arithmetic.fence.{g.intrinsic}", g.kind, (g.kind, "1.0"))

@@ -25,17 +25,19 @@ from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.instructions import is_known_type
-from hloipu_runtime.kernels.native.regions import Held, Memory, Place
+from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Register
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.exact.vertices import same_in_each_run, straight_on_tiles
-from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
 from hloipu_runtime.simulate.functional.loop_writer import MOST_NODES, Written
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
 from hloipu_runtime.simulate.functional.region_values import Refused
+
+MOST_ELEMENTS = 1 << 16
+"""Of the parts of an operand on all tiles: numpy takes little longer for larger ones (assumed)."""
 
 
 class TileRegion(RegionReductions, RegionProducts):
@@ -44,14 +46,16 @@ class TileRegion(RegionReductions, RegionProducts):
     def __init__(self) -> None:
         self._table: list[Value] = []
         super().__init__(self._table, [], [])
-        self.memories: dict[int, Array] = {}
+        self.memories: dict[int, Memory] = {}
         """What the tiles' memories lie in, by the address of the array."""
+        self._targets: dict[ValueId, Place] = {}
+        """Where values of an expression go."""
 
     def written(self, memories: list[Array]) -> Written:
         """Return the text, and add to a list what it is given; raises Refused if it is too long."""
         if self.region.usual_nodes > MOST_NODES:
             raise Refused
-        memories[:] = self.memories.values()
+        memories[:] = (memory.stand_in for memory in self.memories.values())
         names = tuple(f"%memory.{k}" for k in range(len(memories)))
         return Written(self.region, names, tuple(range(len(memories))), (), self.multiplies)
 
@@ -60,7 +64,7 @@ class TileRegion(RegionReductions, RegionProducts):
         types: Sequence[str],
     ) -> None:  # fmt: skip
         """Write a codelet on a class of tiles; `types` are those of all operands and results."""
-        if not all(0 < x.data.size <= MOST_ELEMENTS_MADE for x in (*operands, *results)):
+        if not all(0 < x.data.size <= MOST_ELEMENTS for x in (*operands, *results)):
             raise Refused
         targets = [
             self.place(x.data, kind)
@@ -81,7 +85,7 @@ class TileRegion(RegionReductions, RegionProducts):
             straight = straight_on_tiles(codelet, operands, results)
             if straight is None and not _is_in_any_order(codelet):
                 raise Refused
-            made = self._made(codelet, given, operands, results, types)
+            made = self._made(codelet, given, targets, (*operands, *results), types)
         for k, (held, target) in enumerate(zip(made, targets, strict=True)):
             if isinstance(held, Place) and held.view.shape != target.view.shape:
                 made[k] = held.seen(held.view.reshape(target.view.shape, copy=False))
@@ -89,17 +93,24 @@ class TileRegion(RegionReductions, RegionProducts):
 
     def put(self, made: Sequence[Held], targets: Sequence[Place]) -> None:
         """Write arrays to memories; what lies in one of those is set aside first."""
+        if any(target.view.size > MOST_ELEMENTS for target in targets):
+            raise Refused
         sources = list(made)
-        for k, held in enumerate(made):
-            if isinstance(held, Place) and any(
-                held.memory.stand_in is x.memory.stand_in and np.may_share_memory(held.view, x.view)
-                for x in targets
+        for k, (held, target) in enumerate(zip(made, targets, strict=True)):
+            if (
+                isinstance(held, Place)
+                and not _is_same(held, target)
+                and any(
+                    held.memory is x.memory and np.may_share_memory(held.view, x.view)
+                    for x in targets
+                )
             ):
                 aside = self.region.temporary(held.view.shape, held.type)
                 self.region.copy(held, aside)
                 sources[k] = aside
         for source, target in zip(sources, targets, strict=True):
-            self.region.copy(source, target)
+            if isinstance(source, Register) or not _is_same(source, target):
+                self.region.copy(source, target)
 
     def place(self, array: Array, element_type: str) -> Place:
         """Return an array in a tile memory."""
@@ -107,16 +118,24 @@ class TileRegion(RegionReductions, RegionProducts):
         if not is_known_type(kind):
             raise Refused
         root = _owner(array)
-        self.memories.setdefault(id(root), root)
-        name = f"%memory.{list(self.memories).index(id(root))}"
-        return Place(Memory(name, 0, root), array, kind)
+        memory = self.memories.get(id(root))
+        if memory is None:
+            memory = self.memories[id(root)] = Memory(f"%memory.{len(self.memories)}", 0, root)
+        return Place(memory, array, kind)
+
+    def _free_state(self, written: ValueId) -> Place | None:
+        return self._targets.get(written)
+
+    def _doubt(self, place: Place) -> None:
+        if place.memory.pointer == "%arena":  # tiles' memories lie as they do
+            super()._doubt(place)
 
     def _made(
-        self, codelet: Codelet, given: list[Place], operands: Sequence[Block],
-        results: Sequence[Block], types: Sequence[str],
+        self, codelet: Codelet, given: list[Place], targets: list[Place],
+        blocks: Sequence[Block], types: Sequence[str],
     ) -> list[Held]:  # fmt: skip
+        operands, results = blocks[: len(given)], blocks[len(given) :]
         axes = len(results[0].grid)
-        shape = results[0].data.shape
         match codelet:
             case Elementwise():
                 labels = _behind(axes, codelet.labels)
@@ -124,7 +143,12 @@ class TileRegion(RegionReductions, RegionProducts):
                     self._arranged(x, own, axes + codelet.rank)
                     for x, own in zip(given, labels, strict=True)
                 ]
-                return self._expression(codelet.expression, arranged, shape)
+                shape, expression = results[0].data.shape, codelet.expression
+                if min(expression.results) < len(given):  # else nobody reads an operand later
+                    return self._expression(expression, arranged, shape)
+                writes = [self._new_value(kind, shape) for kind in types[len(given) :]]
+                self._targets = dict(zip(writes, targets, strict=True))
+                return self._expression(expression, arranged, shape, writes)
             case Dot():
                 return [self._product_on_tiles(codelet, given, operands, results[0])]
             case Reduce(parts=()):
@@ -287,6 +311,10 @@ class TileRegion(RegionReductions, RegionProducts):
 def _is_in_any_order(codelet: Codelet) -> bool:
     """Whether it does the same however tiles' parts lie: its bits are those of `run` anyway."""
     return isinstance(codelet, Elementwise) or (isinstance(codelet, Reduce) and not codelet.monoid)
+
+
+def _is_same(place: Place, other: Place) -> bool:
+    return place.memory is other.memory and same_memory(place.view, other.view)
 
 
 def _order_of_sums(sizes: Sequence[int], first: Sequence[int]) -> list[int]:

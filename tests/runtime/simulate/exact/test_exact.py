@@ -21,7 +21,7 @@ from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.exact.private_variables import private_variables
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.faults import TileFault
-from hloipu_runtime.simulate.run.host import Counts
+from hloipu_runtime.simulate.run.host import Counts, in_range
 from tests.support.naive_run import DrawnHost, NaiveRun
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program
