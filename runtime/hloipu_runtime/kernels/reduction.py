@@ -110,7 +110,7 @@ def reduce_monoid(
     be added up in any order.
     """
     strides = None if x.flags.c_contiguous else x.strides
-    folds, order, kept_shape, back = _folding(x.shape, strides, tuple(dimensions))
+    folds, order, kept_shape, back, axis = _folding(x.shape, strides, tuple(dimensions))
     if x.size == 0:
         return np.full(kept_shape, identity(monoid, x.dtype))
     if order is not None:
@@ -118,7 +118,10 @@ def reduce_monoid(
     if not x.ndim or x.strides[-1] != x.itemsize:
         x = np.ascontiguousarray(x)
     with quietly():
-        result = _folded(x, UFUNCS[monoid], folds, any_order=any_order)
+        if axis is None or x.flags.c_contiguous:
+            result = _folded(x, UFUNCS[monoid], folds, any_order=any_order)
+        else:
+            result = np.asarray(UFUNCS[monoid].reduce(x, axis=axis, dtype=x.dtype))
         if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
             keys = _folded(extremum_keys(x, monoid), UFUNCS[monoid], folds)
             result = from_total_order_keys(keys, x.dtype)
@@ -153,6 +156,8 @@ class _Folding(NamedTuple):
     """Sizes of the result, in that order."""
     back: Sizes | None
     """What brings the result's dimensions back."""
+    axis: int | None = None
+    """In that order, a short one that alone is reduced and not the last: numpy needs no copy."""
 
 
 @lru_cache(maxsize=4096)
@@ -164,11 +169,14 @@ def _folding(shape: Sizes, strides: Sizes | None, dimensions: Sizes) -> _Folding
     order = sorted(range(len(shape)), key=lambda axis: -abs(strides[axis]))
     sizes = tuple(shape[axis] for axis in order)
     moved = tuple(order.index(d) for d in dimensions)
-    folds, _, kept, _ = _folding(sizes, None, moved)
+    folds, _, kept, *_ = _folding(sizes, None, moved)
+    long = [k for k in moved if sizes[k] > 1]
+    is_alone = len(long) == 1 and sizes[long[0]] <= 2 * SUM_BLOCK_ROWS and folds[0][2] > 1
+    only = long[0] if is_alone else None
     if order == list(range(len(shape))):
-        return _Folding(folds, None, kept, None)
+        return _Folding(folds, None, kept, None, only)
     back = np.argsort([axis for axis in order if axis not in dimensions])
-    return _Folding(folds, tuple(order), kept, tuple(int(axis) for axis in back))
+    return _Folding(folds, tuple(order), kept, tuple(int(axis) for axis in back), only)
 
 
 def _folds(shape: Sizes, dimensions: Sizes) -> tuple[Sizes, ...]:
