@@ -1,4 +1,4 @@
-"""Loops compiled whole: the bits of Python's turns, the counts of a run, and XLA's values."""
+"""Loops compiled whole, in both modes: the bits and counts of Python's turns, and XLA's values."""
 
 from typing import Any
 
@@ -12,6 +12,8 @@ from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.library import the_compiler
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.simulate.exact import small_steps
+from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional import loop_turns
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays, Counts
@@ -159,6 +161,7 @@ ENTRY main {{
 """
 
 
+ENGINES = [FunctionalEngine, ExactEngine]
 CASES = [
     *((name, "f32", False) for name in BODIES),
     *((name, "f16", False) for name in ("scan", "sums", "softmax", "products", "transcendental")),
@@ -178,16 +181,18 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         calls.append(True)
         run(self, *arguments)
 
-    monkeypatch.setattr(loop_turns, "FEWEST_SECONDS", 0.0)
+    for user in (loop_turns, small_steps):
+        monkeypatch.setattr(user, "FEWEST_SECONDS", 0.0)
     monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
     monkeypatch.setattr(loop_turns.Compiled, "run", counted)
     return calls
 
 
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize(("name", "element_type", "by_data"), CASES)
 def test_turns_have_the_bits_and_the_counts_of_pythons(
-    name: str, element_type: str, by_data: bool, at_once: list[bool], oracle: Oracle
+    name: str, element_type: str, by_data: bool, kind: Any, at_once: list[bool], oracle: Oracle
 ) -> None:
     text = module(name, element_type, by_data=by_data)
     program = hloipu.compile(text, target="gc200").program
@@ -196,8 +201,8 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
     runs = []
     for settings in (Settings(is_on=False), Settings(keeps=False)):
         with computing(), native_kernels(settings):
-            engine = FunctionalEngine(program)
-            for _ in range(3):
+            engine = kind(program)
+            for _ in range(4):
                 host, counts = Arrays(dict(given)), Counts()
                 engine.run(host, counts)
         runs.append((host.outputs, counts.runs))
@@ -244,20 +249,26 @@ ENTRY main {
 
 
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
-@pytest.mark.parametrize(("text", "groups"), [(STRAIGHT, 1), (APART, 2)])
-def test_small_nodes_are_compiled_together(text: str, groups: int, at_once: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("text", "kind", "calls"),
+    [(STRAIGHT, FunctionalEngine, 3), (APART, FunctionalEngine, 6), (STRAIGHT, ExactEngine, 1),
+     (APART, ExactEngine, 2)],
+)  # fmt: skip
+def test_small_nodes_are_compiled_together(
+    text: str, kind: Any, calls: int, at_once: list[bool]
+) -> None:
     program = hloipu.compile(text, target="gc200").program
     outputs: list[list[dict[str, Any]]] = []
     for settings in (Settings(is_on=False), Settings(keeps=False)):
         outputs.append([])
         with computing(), native_kernels(settings):
-            engine = FunctionalEngine(program)
+            engine = kind(program)
             for seed in range(3):
                 arguments = random_arguments(parse(text), seed)
                 host, counts = Arrays(given_arrays(program.parameters, arguments)), Counts()
                 engine.run(host, counts)
                 outputs[-1].append({**host.outputs, "done": np.asarray(counts.done)})
-    assert len(at_once) == 3 * groups
+    assert len(at_once) == calls
     for plain, fast in zip(*outputs, strict=True):  # what a run gave away stays what it was
         for name, value in plain.items():
             assert value.tobytes() == fast[name].tobytes(), name
