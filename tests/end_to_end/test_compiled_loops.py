@@ -81,6 +81,12 @@ BODIES = {
       v = {t}[] get-tuple-element(r), index=0 j = s32[] get-tuple-element(r), index=1
       b = {t}[12] broadcast(v), dimensions={} d = {t}[12] subtract(x, b)
       nx = {t}[12] cosine(d) ny = s32[] add(y, j)""", "nx, ny"),
+    "best handed on": ("{t}[12] x, s32[] y", """
+      l = {t}[] constant(-inf) o = s32[] constant(0) i = s32[12] iota(), iota_dimension=0
+      r = ({t}[], s32[]) reduce(x, i, l, o), dimensions={0}, to_apply=best
+      j = s32[] get-tuple-element(r), index=1 c = {t}[] convert(y)
+      b = {t}[12] broadcast(c), dimensions={} d = {t}[12] subtract(x, b)
+      nx = {t}[12] cosine(d)""", "nx, j"),
     "scan": (SCAN, """
       o = s32[] constant(0) r = {t}[1,6] dynamic-slice(x, k, o), dynamic_slice_sizes={1,6}
       v = {t}[6] reshape(r) ny = {t}[6] add(y, v) u = {t}[1,6] reshape(ny)
@@ -214,6 +220,25 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
     for value, expected in zip(plain.values(), oracle.run(text, arguments), strict=True):
         tolerance = {"f16": 2e-2, "bf16": 5e-2}.get(element_type, 2e-4)
         np.testing.assert_allclose(value, np.asarray(expected, value.dtype), tolerance, tolerance)
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize("name", ["scalars", "best handed on", "scan", "products"])
+def test_compiled_turns_go_on_from_pythons(
+    name: str, at_once: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for threshold in ("FEWEST_SECONDS", "SECONDS_PER_NODE"):  # reached by the first turn
+        monkeypatch.setattr(loop_turns, threshold, 1e-15)
+    program = hloipu.compile(module(name, "f32"), target="gc200").program
+    given = given_arrays(program.parameters, random_arguments(parse(module(name, "f32")), 3))
+    outputs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            host = Arrays(dict(given))
+            FunctionalEngine(program).run(host, Counts())
+        outputs.append({stream: value.tobytes() for stream, value in host.outputs.items()})
+    assert at_once
+    assert outputs[0] == outputs[1]
 
 
 STRAIGHT = """HloModule m
