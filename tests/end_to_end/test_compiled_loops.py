@@ -35,6 +35,14 @@ best {
   k = s32[] select(first, i, j)
   ROOT r = ({t}[], s32[]) tuple(v, k)
 }
+argmax {
+  a = {t}[] parameter(0) i = s32[] parameter(1) b = {t}[] parameter(2) j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT ne = pred[] compare(a, a), direction=NE
+  better = pred[] or(gt, ne) eq = pred[] compare(a, b), direction=EQ
+  lt = pred[] compare(i, j), direction=LT tie = pred[] and(eq, lt)
+  first = pred[] or(better, tie) v = {t}[] select(better, a, b) k = s32[] select(first, i, j)
+  ROOT r = ({t}[], s32[]) tuple(v, k)
+}
 """
 SCAN = "{t}[9,6] x, {t}[6] y"
 BODIES = {
@@ -83,7 +91,7 @@ BODIES = {
       nx = {t}[12] cosine(d) ny = s32[] add(y, j)""", "nx, ny"),
     "best handed on": ("{t}[12] x, s32[] y", """
       l = {t}[] constant(-inf) o = s32[] constant(0) i = s32[12] iota(), iota_dimension=0
-      r = ({t}[], s32[]) reduce(x, i, l, o), dimensions={0}, to_apply=best
+      r = ({t}[], s32[]) reduce(x, i, l, o), dimensions={0}, to_apply=argmax
       j = s32[] get-tuple-element(r), index=1 c = {t}[] convert(y)
       b = {t}[12] broadcast(c), dimensions={} d = {t}[12] subtract(x, b)
       nx = {t}[12] cosine(d)""", "nx, j"),
