@@ -1,4 +1,4 @@
-"""Loops compiled whole: the bits of Python's turns, the counts of a run, and XLA's values."""
+"""Loops compiled whole, in both modes: the bits and counts of Python's turns, and XLA's values."""
 
 from typing import Any
 
@@ -12,6 +12,8 @@ from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.library import the_compiler
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.simulate.exact import small_steps
+from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional import loop_turns
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays, Counts
@@ -32,6 +34,14 @@ best {
   first = pred[] or(better, tie)
   v = {t}[] select(better, a, b)
   k = s32[] select(first, i, j)
+  ROOT r = ({t}[], s32[]) tuple(v, k)
+}
+argmax {
+  a = {t}[] parameter(0) i = s32[] parameter(1) b = {t}[] parameter(2) j = s32[] parameter(3)
+  gt = pred[] compare(a, b), direction=GT ne = pred[] compare(a, a), direction=NE
+  better = pred[] or(gt, ne) eq = pred[] compare(a, b), direction=EQ
+  lt = pred[] compare(i, j), direction=LT tie = pred[] and(eq, lt)
+  first = pred[] or(better, tie) v = {t}[] select(better, a, b) k = s32[] select(first, i, j)
   ROOT r = ({t}[], s32[]) tuple(v, k)
 }
 """
@@ -80,6 +90,12 @@ BODIES = {
       v = {t}[] get-tuple-element(r), index=0 j = s32[] get-tuple-element(r), index=1
       b = {t}[12] broadcast(v), dimensions={} d = {t}[12] subtract(x, b)
       nx = {t}[12] cosine(d) ny = s32[] add(y, j)""", "nx, ny"),
+    "best handed on": ("{t}[12] x, s32[] y", """
+      l = {t}[] constant(-inf) o = s32[] constant(0) i = s32[12] iota(), iota_dimension=0
+      r = ({t}[], s32[]) reduce(x, i, l, o), dimensions={0}, to_apply=argmax
+      j = s32[] get-tuple-element(r), index=1 c = {t}[] convert(y)
+      b = {t}[12] broadcast(c), dimensions={} d = {t}[12] subtract(x, b)
+      nx = {t}[12] cosine(d)""", "nx, j"),
     "scan": (SCAN, """
       o = s32[] constant(0) r = {t}[1,6] dynamic-slice(x, k, o), dynamic_slice_sizes={1,6}
       v = {t}[6] reshape(r) ny = {t}[6] add(y, v) u = {t}[1,6] reshape(ny)
@@ -187,6 +203,7 @@ ENTRY main {{
 """
 
 
+ENGINES = [FunctionalEngine, ExactEngine]
 CASES = [
     *((name, "f32", False) for name in BODIES),
     *((name, "f16", False) for name in ("scan", "sums", "softmax", "products", "transcendental")),
@@ -207,16 +224,18 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         calls.append(True)
         run(self, *arguments)
 
-    monkeypatch.setattr(loop_turns, "FEWEST_SECONDS", 0.0)
+    for user in (loop_turns, small_steps):
+        monkeypatch.setattr(user, "FEWEST_SECONDS", 0.0)
     monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
     monkeypatch.setattr(loop_turns.Compiled, "run", counted)
     return calls
 
 
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize(("name", "element_type", "by_data"), CASES)
 def test_turns_have_the_bits_and_the_counts_of_pythons(
-    name: str, element_type: str, by_data: bool, at_once: list[bool], oracle: Oracle
+    name: str, element_type: str, by_data: bool, kind: Any, at_once: list[bool], oracle: Oracle
 ) -> None:
     text = module(name, element_type, by_data=by_data)
     program = hloipu.compile(text, target="gc200").program
@@ -225,8 +244,8 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
     runs = []
     for settings in (Settings(is_on=False), Settings(keeps=False)):
         with computing(), native_kernels(settings):
-            engine = FunctionalEngine(program)
-            for _ in range(3):
+            engine = kind(program)
+            for _ in range(4):
                 host, counts = Arrays(dict(given)), Counts()
                 engine.run(host, counts)
         runs.append((host.outputs, counts.runs))
@@ -238,6 +257,25 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
     for value, expected in zip(plain.values(), oracle.run(text, arguments), strict=True):
         tolerance = {"f16": 2e-2, "bf16": 5e-2}.get(element_type, 2e-4)
         np.testing.assert_allclose(value, np.asarray(expected, value.dtype), tolerance, tolerance)
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize("name", ["scalars", "best handed on", "scan", "products"])
+def test_compiled_turns_go_on_from_pythons(
+    name: str, at_once: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for threshold in ("FEWEST_SECONDS", "SECONDS_PER_NODE"):  # reached by the first turn
+        monkeypatch.setattr(loop_turns, threshold, 1e-15)
+    program = hloipu.compile(module(name, "f32"), target="gc200").program
+    given = given_arrays(program.parameters, random_arguments(parse(module(name, "f32")), 3))
+    outputs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            host = Arrays(dict(given))
+            FunctionalEngine(program).run(host, Counts())
+        outputs.append({stream: value.tobytes() for stream, value in host.outputs.items()})
+    assert at_once
+    assert outputs[0] == outputs[1]
 
 
 STRAIGHT = """HloModule m
@@ -273,20 +311,26 @@ ENTRY main {
 
 
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
-@pytest.mark.parametrize(("text", "groups"), [(STRAIGHT, 1), (APART, 2)])
-def test_small_nodes_are_compiled_together(text: str, groups: int, at_once: list[bool]) -> None:
+@pytest.mark.parametrize(
+    ("text", "kind", "calls"),
+    [(STRAIGHT, FunctionalEngine, 3), (APART, FunctionalEngine, 6), (STRAIGHT, ExactEngine, 1),
+     (APART, ExactEngine, 2)],
+)  # fmt: skip
+def test_small_nodes_are_compiled_together(
+    text: str, kind: Any, calls: int, at_once: list[bool]
+) -> None:
     program = hloipu.compile(text, target="gc200").program
     outputs: list[list[dict[str, Any]]] = []
     for settings in (Settings(is_on=False), Settings(keeps=False)):
         outputs.append([])
         with computing(), native_kernels(settings):
-            engine = FunctionalEngine(program)
+            engine = kind(program)
             for seed in range(3):
                 arguments = random_arguments(parse(text), seed)
                 host, counts = Arrays(given_arrays(program.parameters, arguments)), Counts()
                 engine.run(host, counts)
                 outputs[-1].append({**host.outputs, "done": np.asarray(counts.done)})
-    assert len(at_once) == 3 * groups
+    assert len(at_once) == calls
     for plain, fast in zip(*outputs, strict=True):  # what a run gave away stays what it was
         for name, value in plain.items():
             assert value.tobytes() == fast[name].tobytes(), name

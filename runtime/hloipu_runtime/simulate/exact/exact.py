@@ -151,7 +151,9 @@ class ExactEngine:
                 # Others must not have the memory that a branch not yet taken will need.
                 for variable in self._touched[number]:
                     self.memory(variable)
-            begun = [partial(self.memories.begin, variable) for variable in self._begun[number]]
+            begun: list[Action] = [
+                partial(self.memories.begin, variable) for variable in self._begun[number]
+            ]
             prepared = [(s.Sequence(()), begun)] if begun else []
             for part in parts_of(step):
                 prepared.append((part, self._prepare(part, f"body/{number}", self._now, self._now)))

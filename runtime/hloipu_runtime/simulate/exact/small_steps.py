@@ -9,6 +9,8 @@ from itertools import groupby
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Array, Program
@@ -78,8 +80,10 @@ class TileProgram:
                 views = views_of(transfer, source, target, step.name)
                 if source.moving or target.moving or not isinstance(views, tuple):
                     raise Refused
-                if views[0].size:
-                    region.put([region.place(views[1], kind)], [region.place(views[0], kind)])
+                to, taken = views
+                if to.size:
+                    taken = np.broadcast_to(taken, to.shape)
+                    region.put([region.place(taken, kind)], [region.place(to, kind)])
         elif isinstance(step, s.Sequence):
             for each in step.steps:
                 self.write(region, each)

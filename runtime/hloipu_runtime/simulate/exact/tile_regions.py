@@ -179,7 +179,8 @@ class TileRegion(RegionReductions, RegionProducts):
             if k >= len(given) - inits:
                 if place.view.size > 1 and any(place.view.strides):
                     raise Refused  # tiles hold memory of their own, which may differ
-                place = place.seen(place.view[(*(0 for _ in place.view.shape), ...)])
+                index: tuple[Any, ...] = (*(0 for _ in place.view.shape), ...)
+                place = place.seen(place.view[index])
             else:
                 place = self.region.row_major(place)
             reads.append(self._new_value(kind, place.view.shape))

@@ -3,9 +3,12 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.simulate.exact import tile_memories
+from hloipu_runtime.kernels.native.library import the_compiler
+from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.simulate.exact import small_steps, tile_memories
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.exact.pool import MemoryPool
+from hloipu_runtime.simulate.functional import loop_turns
 from tests.support.naive_run import DrawnHost, NaiveRun
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program
@@ -27,6 +30,25 @@ def test_later_runs_on_other_data_give_what_a_naive_run_gives(
         naive.run()
         for (_, ours), (_, theirs) in zip(host.given, naive.host.given, strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled_steps_give_what_a_naive_run_gives(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in (loop_turns, small_steps):
+        monkeypatch.setattr(user, "FEWEST_SECONDS", 0.0)
+    monkeypatch.setattr(loop_turns, "SECONDS_PER_NODE", 0.0)
+    program = random_program(seed, steps=16)
+    with native_kernels(Settings(keeps=False)):
+        engine = ExactEngine(program)
+        for data in range(4):
+            host, naive = DrawnHost(program, data), NaiveRun(program, DrawnHost(program, data))
+            engine.run(host)
+            naive.run()
+            for (_, ours), (_, theirs) in zip(host.given, naive.host.given, strict=True):
+                np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_run_that_breaks_off_spoils_no_later_one() -> None:
