@@ -23,7 +23,7 @@ from hloipu_compiler.ir.shapes import Shape, TupleShape, compatible
 
 def copy_done(site: Site) -> Shape:
     """Return the destination, which has the source's shape."""
-    start = tuple_operand(site, 0, fewest=2)
+    start = tuple_operand(site, fewest=2)
     if not compatible(start.elements[0], start.elements[1]):
         raise ShapeFault(
             faults.SIZE_MISMATCH,
@@ -44,7 +44,7 @@ def all_gather_start(site: Site) -> Shape:
 
 def second_of_start(site: Site) -> Shape:
     """Return the result that a start carries in second place."""
-    return tuple_operand(site, 0, fewest=2).elements[1]
+    return tuple_operand(site, fewest=2).elements[1]
 
 
 def collective_permute_start(site: Site) -> Shape:
@@ -86,7 +86,7 @@ def async_start(site: Site) -> Shape:
 def async_update(site: Site) -> Shape:
     """Return the declared shape: the operand's, with what the further operands bind added."""
     shape = _async_shape(site)
-    before = tuple_operand(site, 0, fewest=2)
+    before = tuple_operand(site, fewest=2)
     for i in (0, 1):
         if not is_prefix(before.elements[i], shape.elements[i]):
             raise ShapeFault(
@@ -111,7 +111,7 @@ def async_update(site: Site) -> Shape:
 
 def async_done(site: Site) -> Shape:
     """Return the result of the wrapped computation."""
-    start = tuple_operand(site, 0, fewest=2)
+    start = tuple_operand(site, fewest=2)
     if "calls" in site.attributes:
         return site.callee("calls").result
     result = start.elements[1]

@@ -81,7 +81,7 @@ def recv(site: Site) -> Shape:
 
 def recv_done(site: Site) -> Shape:
     """Return (data, token)."""
-    start = tuple_operand(site, 0, fewest=2)
+    start = tuple_operand(site, fewest=2)
     if len(start.elements) == 2:
         return start.elements[0]
     return TupleShape((start.elements[0], TOKEN_SHAPE))

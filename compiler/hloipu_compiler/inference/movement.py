@@ -258,7 +258,7 @@ def _check_padding(
 
 def get_tuple_element(site: Site) -> Shape:
     """Return the shape of one element."""
-    shape, index = tuple_operand(site, 0), site.attributes.integer("index", -1)
+    shape, index = tuple_operand(site), site.attributes.integer("index", -1)
     if not 0 <= index < len(shape.elements):
         raise ShapeFault(
             faults.OUT_OF_BOUNDS,

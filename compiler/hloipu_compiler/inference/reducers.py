@@ -74,7 +74,7 @@ def check_reducer(
     return [result.element_type for result in results]
 
 
-def check_exact_types(site: Site, attribute: str, program: ProgramShape) -> None:
+def check_exact_types(site: Site, program: ProgramShape) -> None:
     """Check that parameter i of an applied computation has the element type of operand i."""
     if not site.verifying:
         return
@@ -82,9 +82,8 @@ def check_exact_types(site: Site, attribute: str, program: ProgramShape) -> None
         if not isinstance(operand, ArrayShape) or not isinstance(parameter, ArrayShape):
             continue
         if operand.element_type is not parameter.element_type:
-            raise _fault(
-                attribute, f"parameter {i} of shape {parameter}", f"{operand.element_type.name}[]"
-            )
+            wanted = f"{operand.element_type.name}[]"
+            raise _fault("to_apply", f"parameter {i} of shape {parameter}", wanted)
 
 
 def _result_scalars(attribute: str, result: Shape, count: int) -> list[ArrayShape]:

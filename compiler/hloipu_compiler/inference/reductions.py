@@ -35,7 +35,7 @@ def reduce(site: Site) -> Shape:
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
     element_types = check_reducer("to_apply", program, types, site.operands[len(inputs) :])
-    check_exact_types(site, "to_apply", program)
+    check_exact_types(site, program)
     reduced = set(gone)
     remaining_dims = [d for d in range(first.rank) if d not in reduced]
     sizes = [first.dimensions[d] for d in remaining_dims]
@@ -52,7 +52,7 @@ def map_(site: Site) -> Shape:
     _check_mapped(shapes, program)
     if not site.verifying:
         _check_all_dimensions(site, shape)
-    check_exact_types(site, "to_apply", program)
+    check_exact_types(site, program)
     result = program.result
     if not isinstance(result, ArrayShape):
         return result

@@ -108,16 +108,16 @@ def array_operands(site: Site, start: int = 0, stop: int | None = None) -> list[
     return [array_operand(site, number) for number in range(start, end)]
 
 
-def tuple_operand(site: Site, number: int, fewest: int = 0) -> TupleShape:
-    """Return the shape of an operand that must be a tuple of at least `fewest` elements."""
-    shape = site.operands[number]
+def tuple_operand(site: Site, fewest: int = 0) -> TupleShape:
+    """Return the shape of the first operand: a tuple of at least `fewest` elements."""
+    shape = site.operands[0]
     if isinstance(shape, TupleShape) and len(shape.elements) >= fewest:
         return shape
     raise ShapeFault(
         faults.OPERAND_KIND,
-        f"operand {number} of {site.opcode} is {shape}",
+        f"operand 0 of {site.opcode} is {shape}",
         expected=f"a tuple of at least {fewest} elements" if fewest else "a tuple",
-        operand=number,
+        operand=0,
     )
 
 

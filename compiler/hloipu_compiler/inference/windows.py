@@ -82,7 +82,7 @@ def reduce_window(site: Site) -> Shape:
     program = site.callee("to_apply")
     types = [shape.element_type for shape in inputs]
     check_reducer("to_apply", program, types, inits)
-    check_exact_types(site, "to_apply", program)
+    check_exact_types(site, program)
     window = site.attributes.window()
     results = tuple(
         make_array(init.element_type, window_sizes(shape.dimensions, window), dynamic_flags(shape))

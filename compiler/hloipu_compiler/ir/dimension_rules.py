@@ -101,9 +101,9 @@ class _Draft:
                 places = [(a, d) for a in arrays]
                 self.add(kind, places, blocked=blocked and kind is not PASS_THROUGH)
 
-    def changed(self, a: int, b: int, kind: FactorKind) -> dict[int, FactorKind]:
-        """Return a kind for the dimensions in which two arrays of one rank differ."""
-        pairs = zip(self.sizes[a], self.sizes[b], strict=True)
+    def changed(self, other: int, kind: FactorKind) -> dict[int, FactorKind]:
+        """Return a kind for the dimensions in which another array differs from the first."""
+        pairs = zip(self.sizes[0], self.sizes[other], strict=True)
         return {d: kind for d, (m, n) in enumerate(pairs) if m != n}
 
     def rule(self) -> DimensionRule:
@@ -219,7 +219,7 @@ def _reverse(draft: _Draft, attributes: Attributes) -> None:
 
 
 def _slice(draft: _Draft, attributes: Attributes) -> None:
-    draft.alike((0, 1), draft.changed(0, 1, PERMUTATION))
+    draft.alike((0, 1), draft.changed(1, PERMUTATION))
 
 
 def _pad(draft: _Draft, attributes: Attributes) -> None:
@@ -230,11 +230,11 @@ def _pad(draft: _Draft, attributes: Attributes) -> None:
 def _dynamic_slice(draft: _Draft, attributes: Attributes) -> None:
     """Dimensions that are taken whole begin at 0, whatever the index says."""
     result = draft.first_result
-    draft.alike((0, result), draft.changed(0, result, INDEXED), blocked=True)
+    draft.alike((0, result), draft.changed(result, INDEXED), blocked=True)
 
 
 def _dynamic_update_slice(draft: _Draft, attributes: Attributes) -> None:
-    partly = draft.changed(0, 1, INDEXED)
+    partly = draft.changed(1, INDEXED)
     for d in range(len(draft.sizes[0])):
         places = [(0, d), (draft.first_result, d)]
         draft.add(partly.get(d, PASS_THROUGH), places if d in partly else [*places, (1, d)])

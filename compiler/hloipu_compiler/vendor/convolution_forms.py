@@ -117,10 +117,10 @@ def sizes_at(x: Value, labels: str, wanted: str) -> tuple[int, ...]:
     return tuple(x.dims[labels.index(c)] for c in wanted)
 
 
-def turned_filter(forward: Forward, x: Value, places: Sequence[int] | None = None) -> Value:
+def turned_filter(forward: Forward, x: Value) -> Value:
     """Return a filter with its places in the other order."""
     labels = forward.labels
-    dims = places or [labels.filter.index(c) for c in labels.spatial]
+    dims = [labels.filter.index(c) for c in labels.spatial]
     attributes = f"dimensions={{{','.join(map(str, dims))}}}"
     return x.text.add("reverse", x.kind, x.dims, x.name, attributes) if dims else x
 

@@ -68,10 +68,10 @@ class Cursor:
         self.start = match.start(match.lastgroup)
         self._end = match.end()
 
-    def fault(self, message: str = "", *, expected: str = "", hint: str = "") -> TextFault:
+    def fault(self, message: str = "", *, expected: str = "") -> TextFault:
         """Return a fault at the token at hand; without a message it says what was found."""
         default = f"found `{self.text}`" if self.text else "the value ends too early"
-        return TextFault(self.code, message or default, self.start, expected=expected, hint=hint)
+        return TextFault(self.code, message or default, self.start, expected=expected)
 
     def at(self, mark: str) -> bool:
         """Whether the token at hand is this mark."""

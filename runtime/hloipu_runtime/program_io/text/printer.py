@@ -134,7 +134,7 @@ class _Printer:
             case s.Sequence():
                 yield from self._block("sequence", step)
             case s.Parallel():
-                yield from self._blocks("parallel", "branch", step.branches)
+                yield from self._branches("parallel", step.branches)
             case s.Repeat():
                 head = f"repeat {step.count}{_name(step.name)} {_carried_text(step.carried)}"
                 yield from self._block(head, step.body)
@@ -145,20 +145,20 @@ class _Printer:
             case s.If():
                 chooser = _held(step.predicate, step.predicate_value)
                 head = f"if {chooser}{_name(step.name)} {_merged_text(step.merged)}"
-                yield from self._blocks(head, "branch", step.branches)
+                yield from self._branches(head, step.branches)
             case s.Switch():
                 chooser = _held(step.index, step.index_value)
                 head = f"switch {chooser}{_name(step.name)} {_merged_text(step.merged)}"
-                yield from self._blocks(head, "branch", step.branches)
+                yield from self._branches(head, step.branches)
             case s.Call():
                 yield f"call {_quoted(step.function)}{_passed_text(step)}"
             case _:
                 assert_never(step)
 
-    def _blocks(self, head: str, title: str, blocks: Sequence[s.Sequence]) -> Iterator[str]:
+    def _branches(self, head: str, blocks: Sequence[s.Sequence]) -> Iterator[str]:
         yield f"{head} {{"
         for block in blocks:
-            yield from (f"{_INDENT}{line}" for line in self._block(title, block))
+            yield from (f"{_INDENT}{line}" for line in self._block("branch", block))
         yield "}"
 
     def _pipeline(self, step: s.Pipeline) -> Iterator[str]:

@@ -112,12 +112,12 @@ class Sheet:
         is_array = isinstance(shape, ArrayShape) and shape.element_type.is_array
         return shape if is_array and isinstance(shape, ArrayShape) else None
 
-    def as_type(self, name: str, value: int, shape: ArrayShape, context: Context = OUTSIDE) -> int:
+    def as_type(self, name: str, value: int, shape: ArrayShape) -> int:
         """Write a conversion, if a value has another type."""
         old = self.array(value)
         if old is not None and old.element_type is shape.element_type:
             return value
-        return self.add(f"{name}.as", "convert", shape, (value,), context)
+        return self.add(f"{name}.as", "convert", shape, (value,), OUTSIDE)
 
     def one_number(self, op: Instruction, value: int) -> int:
         """Return a factor without dimensions; PoplarError E0545 for one that is no number."""

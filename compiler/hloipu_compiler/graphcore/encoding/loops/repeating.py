@@ -69,7 +69,7 @@ class Loops:
         """New ones, callees first."""
         self._rewritten: dict[str, str] = {}
         self.facts = facts_of(module)
-        self._reducers: dict[tuple[ElementType, str], str] = {}
+        self._reducers: dict[ElementType, str] = {}
 
     def call(self, writer: Writer, op: Op) -> Value:
         """Write a RepeatLoop or Pipeline call as a `while`."""
@@ -127,16 +127,16 @@ class Loops:
         kind = like.element_type if isinstance(like, ArrayShape) else F32
         return of_replicas(writer, op, values, self.reducer(kind))
 
-    def reducer(self, kind: ElementType, opcode: str = "add") -> str:
-        """Return the name of a computation that adds two numbers, or combines them otherwise."""
-        name = self._reducers.get((kind, opcode))
+    def reducer(self, kind: ElementType) -> str:
+        """Return the name of a computation that adds two numbers."""
+        name = self._reducers.get(kind)
         if name is None:
             shape = ArrayShape(kind)
             a, b = (
                 Instruction(n, "parameter", shape, parameter_number=k) for k, n in enumerate("ab")
             )
-            total = Instruction("sum", opcode, shape, (0, 1))
-            name = self._reducers[kind, opcode] = self.names.fresh(f"{opcode}_{kind.name}")
+            total = Instruction("sum", "add", shape, (0, 1))
+            name = self._reducers[kind] = self.names.fresh(f"add_{kind.name}")
             self.computations.append(Computation(name, (a, b, total), 2))
         return name
 
