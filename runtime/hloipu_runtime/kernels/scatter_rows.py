@@ -170,8 +170,12 @@ def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: st
     """Combine some rows into one, one after another."""
     narrow = is_narrow(element_type) and monoid in ("add", "multiply")
     step = max(1, ROUND_ELEMENTS // into.size)
+    buffer = np.empty((1 + min(step, taken.size), into.size), into.dtype)
     for start in range(0, taken.size, step):
-        some = np.concatenate((into[np.newaxis], rows[taken[start : start + step]]))
+        numbers = taken[start : start + step]
+        some = buffer[: 1 + numbers.size]
+        some[0] = into
+        rows.take(numbers, axis=0, out=some[1:], mode="clip")
         some = from_storage(some, element_type) if narrow else some
         with quietly():
             reduced = UFUNCS[monoid].reduce(some, axis=0, dtype=some.dtype)
