@@ -234,7 +234,7 @@ class LoopTurns:
 
     def _run(self, values: Values, counts: Counts, done: int, outside: Sequence[Array]) -> None:
         """Do all turns that are left, some of them in each call."""
-        state = [values[v].copy() for v in self._turns]
+        state = [np.array(values[v]) for v in self._turns]  # numbers become arrays
         for v, x in zip(self._turns, state, strict=True):
             values[v] = x  # also of a run that is broken off: what the last whole turn left
         left = None if isinstance(self._what, RepeatWhile) else self._what.count - done
