@@ -31,6 +31,9 @@ WIDE_ROW, LARGE_SCATTER = 8, 1 << 14
 ROUND_ELEMENTS = 1 << 15
 """Of the rows of a piece's targets: with a round's updates they stay in a second-level cache."""
 
+CHAIN_ROUNDS = 4
+"""Rounds in the time of reducing one target's updates by themselves, about."""
+
 _INDEXED_NARROW = ("f16", "bf16")
 """Types whose own arithmetic in numpy rounds as ours, once from f32."""
 
@@ -150,7 +153,7 @@ def _in_rounds(
         accumulators = [table[at] for table in tables]
         buffers = [np.empty_like(x) for x in accumulators]
         for k, size in enumerate(_sizes_of_rounds(count)):
-            if chains and size <= count[0] - k:
+            if chains and CHAIN_ROUNDS * size <= count[0] - k:
                 for number in range(size):
                     taken = order[first[number] + k : first[number] + count[number]]
                     _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
@@ -167,8 +170,12 @@ def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: st
     """Combine some rows into one, one after another."""
     narrow = is_narrow(element_type) and monoid in ("add", "multiply")
     step = max(1, ROUND_ELEMENTS // into.size)
+    buffer = np.empty((1 + min(step, taken.size), into.size), into.dtype)
     for start in range(0, taken.size, step):
-        some = np.concatenate((into[np.newaxis], rows[taken[start : start + step]]))
+        numbers = taken[start : start + step]
+        some = buffer[: 1 + numbers.size]
+        some[0] = into
+        rows.take(numbers, axis=0, out=some[1:], mode="clip")
         some = from_storage(some, element_type) if narrow else some
         with quietly():
             reduced = UFUNCS[monoid].reduce(some, axis=0, dtype=some.dtype)

@@ -163,7 +163,7 @@ def padded_boxes(
 def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Array:
     """Pad each dimension by (low, high, interior): negative edges crop after interior padding."""
     shape, source, target = padded_boxes(x.shape, padding)
-    kept = x[(*source, ...)]
+    kept = x[index_of(source)]
     if not kept.size:
         return np.full(shape, value, x.dtype)
     if kept.shape == shape:
@@ -172,7 +172,7 @@ def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Arra
     # The bits decide: subnormals count as zero where the processor flushes them, and -0 does not.
     is_zero = not any(value.tobytes())
     out = np.zeros(shape, x.dtype) if is_zero else np.full(shape, value, x.dtype)
-    out[(*target, ...)] = kept
+    out[index_of(target)] = kept
     return out
 
 

@@ -28,7 +28,7 @@ MOST_ELEMENTS_KEPT = 1 << 18
 class _Window(NamedTuple):
     """A window whose starts are decided."""
 
-    region: Callable[[Sequence[Any]], tuple[slice, ...]]
+    cut: Callable[[Sequence[Any]], tuple[slice, ...]]
     starts: tuple[ValueId, ...]
 
 
@@ -61,7 +61,7 @@ class KnownTurns:
         for run in self._nodes:
             run(values, Arrays({}), Counts())
         outs = [values[v] for v in self._outs]
-        outs += [window.region([values[v] for v in window.starts]) for window in self._windows]
+        outs += [window.cut([values[v] for v in window.starts]) for window in self._windows]
         following = [values[v] for v, _ in self._carried]
         for (_, turn), value in zip(self._carried, following, strict=True):
             values[turn] = value
