@@ -9,16 +9,23 @@ from hloipu_runtime.program.program import Program
 
 def written(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step may write."""
-    if isinstance(step, s.ComputeSet | s.Exchange):
-        return step.writes
+    if _is_plain(step):
+        return written_by(step)
     return frozenset[s.VariableId]().union(*[uses.writes for uses in _uses(step, program)])
 
 
 def used(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step reads or writes."""
-    if isinstance(step, s.ComputeSet | s.Exchange):
-        return step.touches
+    if _is_plain(step):
+        return touched_by(step)
     return frozenset[s.VariableId]().union(*[uses.touched for uses in _uses(step, program)])
+
+
+def _is_plain(step: s.Step) -> bool:
+    """Whether there are no steps inside of a step."""
+    return isinstance(step, s.ComputeSet | s.Exchange) or not (
+        isinstance(step, s.Sequence | s.Call) or s.blocks_of(step)
+    )
 
 
 def uses_of(steps: Iterable[s.Step]) -> s.Uses:
