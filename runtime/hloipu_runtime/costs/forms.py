@@ -182,7 +182,7 @@ class Forms:
         room = self._room()
         if kept <= min(room):
             return 0
-        ends = Counter(
+        alike = Counter(
             (ipu, tiles.first, tiles.last, is_sending, id(forms))
             for source, destination, (traffic, forms) in choices
             for ipu, tiles, is_sending in (
@@ -191,11 +191,11 @@ class Forms:
             )
         )
         forms_of = {id(choice.forms): choice.forms for _, _, choice in choices}
-        if self._has_room(ends, forms_of, 0, room):
+        if self._has_room(alike, forms_of, 0, room):
             return 0
         # The higher the price, the less transfers keep, at both ends together.
         number = bisect_left(
-            _PRICES, True, key=lambda price: self._has_room(ends, forms_of, price, room)
+            _PRICES, True, key=lambda price: self._has_room(alike, forms_of, price, room)
         )
         return _PRICES[min(number, len(_PRICES) - 1)]
 
