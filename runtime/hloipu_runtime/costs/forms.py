@@ -82,6 +82,10 @@ class _Choice(NamedTuple):
     forms: tuple[ExchangeForm, ...]
 
 
+_End = tuple[int, int, int, bool, int]
+"""IPU, first and last tile of one end of a transfer, whether it sends, and which forms it has."""
+
+
 class Forms:
     """How each transfer of a program is carried out on a machine."""
 
@@ -176,10 +180,23 @@ class Forms:
         if kept <= self._least_room:
             return 0
         room = self._room()
-        if kept <= min(room) or self._has_room(choices, 0, room):
+        if kept <= min(room):
+            return 0
+        alike = Counter(
+            (ipu, tiles.first, tiles.last, is_sending, id(forms))
+            for source, destination, (traffic, forms) in choices
+            for ipu, tiles, is_sending in (
+                (source, traffic.senders, True),
+                (destination, traffic.receivers, False),
+            )
+        )
+        forms_of = {id(choice.forms): choice.forms for _, _, choice in choices}
+        if self._has_room(alike, forms_of, 0, room):
             return 0
         # The higher the price, the less transfers keep, at both ends together.
-        number = bisect_left(_PRICES, True, key=lambda price: self._has_room(choices, price, room))
+        number = bisect_left(
+            _PRICES, True, key=lambda price: self._has_room(alike, forms_of, price, room)
+        )
         return _PRICES[min(number, len(_PRICES) - 1)]
 
     @property
@@ -220,21 +237,22 @@ class Forms:
         ]
 
     def _has_room(
-        self, choices: list[tuple[int, int, _Choice]], price: int, room: list[int]
+        self,
+        ends: Mapping[_End, int],
+        forms_of: Mapping[int, tuple[ExchangeForm, ...]],
+        price: int,
+        room: list[int],
     ) -> bool:
-        """Whether what exchanges take for good has room on the tiles where they take most."""
+        """Whether what exchanges take for good has room on the tiles where they take most.
+
+        `ends`: with how many transfers have each; `forms_of`: by identity, what they choose from.
+        """
+        chosen = {number: exchange_form(forms, price) for number, forms in forms_of.items()}
         on_ipu: list[list[Load]] = [[] for _ in range(self._program.ipus)]
-        kept_of: dict[int, tuple[int, int]] = {}
-        for source, destination, (traffic, forms) in choices:
-            kept = kept_of.get(id(forms))
-            if kept is None:
-                form = exchange_form(forms, price)
-                kept = kept_of[id(forms)] = form.sending.kept_bytes, form.receiving.kept_bytes
-            for ipu, tiles, size in (
-                (source, traffic.senders, kept[0]),
-                (destination, traffic.receivers, kept[1]),
-            ):
-                on_ipu[ipu].append(Load(tiles.first, tiles.last, (size,)))
+        for (ipu, first, last, is_sending, number), count in ends.items():
+            form = chosen[number]
+            way = form.sending if is_sending else form.receiving
+            on_ipu[ipu].append(Load(first, last, (count * way.kept_bytes,)))
         return all(
             peak.amounts[0] <= most
             for loads, most in zip(on_ipu, room, strict=True)

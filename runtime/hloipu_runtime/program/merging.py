@@ -19,7 +19,7 @@ from hloipu_runtime.program.live_bytes import LiveBytes, Message, live_bytes_of
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.rebuilding import with_blocks
-from hloipu_runtime.program.uses import touched_by, used, written, written_by
+from hloipu_runtime.program.uses import used, written
 
 _REACH = 256
 """How many steps back one may go: the work is linear in steps."""
@@ -94,15 +94,9 @@ class _Walk:
         self.tiles_per_ipu = tiles_per_ipu
         self.alone = alone
         self.owners = owners(program)
-        self.touched: dict[int, tuple[frozenset[s.VariableId], frozenset[s.VariableId]]] = {}
-        """By `id` of each sequence that was made: what it uses, and what of that it writes."""
-        self.of_functions: dict[str, tuple[frozenset[s.VariableId], frozenset[s.VariableId]]] = {}
-        """The same of what is called."""
 
     def sequence(self, body: s.Sequence) -> s.Sequence:
         units = list(self._units(body))
-        touched = frozenset[s.VariableId]().union(*[unit.touched for unit in units])
-        writes = frozenset[s.VariableId]().union(*[unit.writes for unit in units])
         merging = _Merging(
             units,
             live_bytes_of(
@@ -119,11 +113,8 @@ class _Walk:
         if len(steps) == len(body.steps) and all(
             a is b for a, b in zip(steps, body.steps, strict=True)
         ):
-            result = body
-        else:
-            result = s.Sequence(steps)
-        self.touched[id(result)] = touched, writes
-        return result
+            return body
+        return s.Sequence(steps)
 
     def _units(self, body: s.Sequence) -> Iterator[_Unit]:
         syncs: list[s.Sync] = []
@@ -155,23 +146,10 @@ class _Walk:
                 kind = f"out {[sync.ipus for sync in syncs]}"
             case _:
                 kind, step = "inner", with_blocks(step, self.sequence)
-        touched, writes = self._touched(step)
+        touched, writes = used(step, self.program), written(step, self.program)
         if kind != "inner" and not self.alone.isdisjoint(writes):
             kind = "alone"
         return _Unit([step], syncs, kind, touched, writes)
-
-    def _touched(self, step: s.Step) -> tuple[frozenset[s.VariableId], frozenset[s.VariableId]]:
-        """Return what a step with its sequences merged uses, and what of that it writes."""
-        if isinstance(step, s.Call):
-            if step.function not in self.of_functions:
-                used_and_written = used(step, self.program), written(step, self.program)
-                self.of_functions[step.function] = used_and_written
-            touched, writes = self.of_functions[step.function]
-            return touched | touched_by(step), writes
-        inner = (step,) if isinstance(step, s.Sequence) else s.blocks_of(step)
-        within = [self.touched[id(block)] for block in inner]
-        touched = touched_by(step).union(*[touched for touched, _ in within])
-        return touched, written_by(step).union(*[writes for _, writes in within])
 
 
 @dataclass(slots=True)

@@ -176,6 +176,28 @@ class Sequence:
 
     steps: tuple["Step", ...] = ()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields, without what is worked out of them."""
+        return fields_of(self)
+
+    @cached_property
+    def uses(self) -> "Uses":
+        """What its steps and those inside of them read, write and call."""
+        from hloipu_runtime.program.uses import uses_of
+
+        return uses_of(self.steps)
+
+
+class Uses(NamedTuple):
+    """What steps do with variables, those in functions that they call left out."""
+
+    touched: frozenset[VariableId]
+    """Variables that they read or write."""
+    writes: frozenset[VariableId]
+    """Those that they may write."""
+    called: frozenset[str]
+    """Functions."""
+
 
 @dataclass(frozen=True)
 class Parallel:

@@ -9,16 +9,51 @@ from hloipu_runtime.program.program import Program
 
 def written(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step may write."""
-    if isinstance(step, s.ComputeSet | s.Exchange):
-        return step.writes
-    return frozenset[s.VariableId]().union(*map(_writes, _within(step, program, set())))
+    if _is_plain(step):
+        return written_by(step)
+    return frozenset[s.VariableId]().union(*[uses.writes for uses in _uses(step, program)])
 
 
 def used(step: s.Step, program: Program) -> frozenset[s.VariableId]:
     """Return the variables that a step reads or writes."""
-    if isinstance(step, s.ComputeSet | s.Exchange):
-        return step.touches
-    return frozenset[s.VariableId]().union(*map(touched_by, _within(step, program, set())))
+    if _is_plain(step):
+        return touched_by(step)
+    return frozenset[s.VariableId]().union(*[uses.touched for uses in _uses(step, program)])
+
+
+def _is_plain(step: s.Step) -> bool:
+    """Whether there are no steps inside of a step."""
+    return isinstance(step, s.ComputeSet | s.Exchange) or not (
+        isinstance(step, s.Sequence | s.Call) or s.blocks_of(step)
+    )
+
+
+def uses_of(steps: Iterable[s.Step]) -> s.Uses:
+    """Return what steps and those inside of them use; each sequence within keeps its own part."""
+    touched, writes = set[s.VariableId](), set[s.VariableId]()
+    called = set[str]()
+    for step in steps:
+        touched |= touched_by(step)
+        writes |= written_by(step)
+        if isinstance(step, s.Call):
+            called.add(step.function)
+        for inner in (step,) if isinstance(step, s.Sequence) else s.blocks_of(step):
+            touched |= inner.uses.touched
+            writes |= inner.uses.writes
+            called |= inner.uses.called
+    return s.Uses(frozenset(touched), frozenset(writes), frozenset(called))
+
+
+def _uses(step: s.Step, program: Program) -> Iterator[s.Uses]:
+    """Yield what a step uses, and each function that it calls, directly or not."""
+    pending, called = [uses_of((step,))], set[str]()
+    while pending:
+        uses = pending.pop()
+        yield uses
+        for name in uses.called - called:
+            called.add(name)
+            if name in program.functions:
+                pending.append(program.functions[name].uses)
 
 
 def read_first(step: s.Step, program: Program) -> frozenset[s.VariableId]:
@@ -76,11 +111,7 @@ def written_by(step: s.Step) -> frozenset[s.VariableId]:
 
 def steps_within(step: s.Step, program: Program) -> Iterator[s.Step]:
     """Yield a step and all inside of it, those of the functions that it calls included."""
-    return _within(step, program, set())
-
-
-def _within(step: s.Step, program: Program, called: set[str]) -> Iterator[s.Step]:
-    """Yield a step and all inside of it; functions in `called` were looked into already."""
+    called = set[str]()
     pending = [step]
     while pending:
         inner = pending.pop()

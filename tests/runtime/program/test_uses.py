@@ -62,6 +62,8 @@ MERGED = (Merged(5, (0, 0), 0),)
         (Switch(6, 0, (FIRST, SECOND), MERGED), {0, 2, 3}, {0, 1, 2, 4, 5, 6}),
         (Parallel((FIRST, SECOND)), {0, 2, 3}, {0, 1, 2, 4}),
         (Call("f"), {0, 2, 3}, {0, 1, 2, 4}),
+        (Sequence((Repeat(2, Sequence((Call("f"), COMPUTE)), ()),)), {0, 2, 3}, {0, 1, 2, 4}),
+        (Parallel((FIRST, Sequence((FIRST, Sync())))), {0, 2}, {0, 1}),
         (Call("unknown"), set(), set()),
     ],
     ids=lambda x: type(x).__name__ if not isinstance(x, set) else "",
