@@ -14,6 +14,10 @@ planned for what is there. Assumed: four stages of BERT-base need 1.34 times, an
 _SURELY = 0.8
 """Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
 
+_WORTH_TRYING = 1.5
+"""Times the throughput of what fits by estimate: so much faster, what may fit after all is worth a
+trial. Assumed: estimates are off by less than what weights beside the IPUs cost."""
+
 
 def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
     """Return those that no other one beats in throughput, memory and bubble; the fastest first.
@@ -35,18 +39,20 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
     return unbeaten
 
 
-def choice_of(estimates: list[Estimate]) -> Estimate:
+def choice_of(estimates: list[Estimate], *, dares: bool = False) -> Estimate:
     """Return the fastest that fits, or where none does, that may fit, or what is nearest to that.
 
-    Of candidates about as fast the plainest that surely fits, or that which needs least; of those
-    about as near the fastest.
+    Of candidates about as fast the plainest that surely fits, or that which needs least. `dares`:
+    whether what may fit is taken where it is much faster.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
-    if not fitting:
-        nearest = _ALIKE * min(estimate.needed_bytes for estimate in estimates)
-        near = [x for x in estimates if x.needed_bytes <= max(nearest, AFTER_ALL * x.budget_bytes)]
-        return max(near, key=lambda estimate: estimate.per_second)
-    fastest = max(estimate.per_second for estimate in fitting)
+    nearest = _ALIKE * min(estimate.needed_bytes for estimate in estimates)
+    near = [x for x in estimates if x.needed_bytes <= max(nearest, AFTER_ALL * x.budget_bytes)]
+    most = max(estimate.per_second for estimate in near)
+    fastest = max((estimate.per_second for estimate in fitting), default=0.0)
+    if not fitting or (dares and most > _WORTH_TRYING * fastest):
+        fast = [estimate for estimate in near if estimate.per_second * _AS_FAST >= most]
+        return min(fast, key=lambda estimate: estimate.needed_bytes)
     fast = [estimate for estimate in fitting if estimate.per_second * _AS_FAST >= fastest]
     least = min(estimate.needed_bytes for estimate in fast)
     return min(fast, key=lambda estimate: _preference(estimate, least))
