@@ -43,22 +43,24 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     """Return what a machine gives each stage of a step.
 
     What one op needs at most, and the code of an even part of the ops, leave no room for what is
-    kept.
+    kept. During an update there is code alone beside what is there.
     """
     rate = segment_rate(machine, Segment("up", 0))
     tiles = machine.chip.tiles_per_ipu
     memory_bytes = tiles * available_bytes(machine)
     code = tiles * needs.code_bytes / (request.stages or 1)
-    left = memory_bytes - min(code, CODE_SHARE * memory_bytes) - needs.work_bytes
+    room = memory_bytes - min(code, CODE_SHARE * memory_bytes)
+    kept = max(room - needs.work_bytes, _LEAST_KEPT * memory_bytes) / _HANDED
     several = request.micro_batches > 1 or (request.stages or 1) > 1
     is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(
         machine.chip.clock_hz / rate,
-        max(left, _LEAST_KEPT * memory_bytes) / _HANDED,
+        kept,
         0.0 if request.offload_accumulators else 1.0,
         0.0 if is_beside and machine.remote.remote_bytes else 1.0,
         0.0 if request.offload_weights else 1.0,
         0.0 if request.offload_activations else 1.0,
+        kept / room,
     )
 
 

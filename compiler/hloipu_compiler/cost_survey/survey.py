@@ -97,8 +97,6 @@ class Survey:
     """Kept arrays by touch, ..."""
     kept_op: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
     """... and ops."""
-    update_bytes: float = 0.0
-    """Most bytes that the update makes."""
     op_code: Sequence[float] = ()
     """Bytes of code on a tile for each op."""
     code_bytes: Floats = field(default_factory=lambda: np.zeros(0))
@@ -202,7 +200,6 @@ def survey_of_kinds(
         np.array(values, np.bool_),
         array_and_point[:, 0],
         array_and_point[:, 1],
-        update_bytes=float(max((prices[n].work_bytes for n in update), default=0)),
         op_code=[float(price.code_bytes) for price in prices],
         code_bytes=sizes_of_code,
         code=code,

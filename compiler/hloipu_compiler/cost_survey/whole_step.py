@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.cost_survey.leaves import Leaf, leaves_of, names_of, primary
 from hloipu_compiler.cost_survey.program_bytes import (
-    most_at_once,
     most_code,
     on_all_tiles,
     own_code,
@@ -183,7 +182,7 @@ class _Surveying:
             np.array(arrays.sizes, np.int64), np.array(arrays.values, np.bool_),
             touched[:, 0], touched[:, 1],
             np.array(arrays.kept, np.int64), kept_at[:, 0], kept_at[:, 1],
-            self._update_bytes(liveness, points), own_code_bytes, share * sizes, code, code_op,
+            own_code_bytes, share * sizes, code, code_op,
             self.machine.memory.stack_bytes,
             *self.read, update_op, touched[:, 2],
             fullest_to_mean=_fullest_to_mean(self.program, self.machine, liveness),
@@ -338,20 +337,6 @@ class _Surveying:
                 ends = {(point, points.ops[point]) for point in (first, last)}
                 arrays.add(size, ends, is_value=False)
         return arrays
-
-    def _update_bytes(self, liveness: Liveness, points: _Points) -> float:
-        """Return the most bytes, beside what is always there, that are after micro-batches."""
-        spans = []
-        for number, record in enumerate(self.program.variables):
-            if record.role is Role.REMOTE or number in points.carried or liveness.always(number):
-                continue
-            after = tuple(
-                (max(first, points.last + 1), last)
-                for first, last in liveness.ranges[number]
-                if last > points.last
-            )
-            spans.append((on_all_tiles(record, self.machine), after))
-        return float(most_at_once(spans))
 
     # --- code -------------------------------------------------------------------------------------
 

@@ -1,12 +1,12 @@
 """A cut of a step: work and memory of its stages, for any micro-batches and replicas."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from hloipu_compiler.cost_survey.stage_memory import Again, Parts, parts_of
+from hloipu_compiler.cost_survey.stage_memory import Again, Parts, Reads, parts_of
 from hloipu_compiler.cost_survey.survey import (
     CAST,
     CONSTANT,
@@ -19,11 +19,11 @@ from hloipu_compiler.cost_survey.survey import (
 from hloipu_compiler.lowering.core.offloading import LEAST_BYTES
 from hloipu_compiler.partition.search.forms import Form
 from hloipu_compiler.partition.search.slots import Floats
-from hloipu_compiler.partition.stages.assignment import owners
+from hloipu_compiler.partition.stages.assignment import owners, split_gradients
 from hloipu_compiler.partition.stages.handing import Handing
 from hloipu_compiler.partition.stages.loads import size_of
 from hloipu_compiler.partition.training.reach import parameter_positions, result_positions
-from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, UPDATE
 
 Sizes = tuple[tuple[int, ...], ...]
 """Bytes of arrays, by stage or by position of the pipeline."""
@@ -45,6 +45,10 @@ class Cut:
     """Bytes from the host for each micro-batch, by stage."""
     given: Floats
     """Bytes to the host."""
+    updates: Floats
+    """Of each stage: `Loads.updates` of all that it reads."""
+    tied: tuple[tuple[int, int, int], ...]
+    """Stages that read one weight, that which has it first, and bytes that the other adds up."""
     update_cycles: Floats
     """Of each stage, without remote memory."""
     common_cycles: float
@@ -81,10 +85,11 @@ def cut_of(
     """
     survey, phase = form.survey, form.phases.phase
     remade = _remade(form, of_op, stages, again, has_backward=has_backward)
+    reads, tied = _apart(form, of_op)
 
     def parts(survey: Survey) -> Parts:
         return parts_of(
-            survey, form.reads, phase, of_op, stages, again, remade, has_backward=has_backward
+            survey, reads, phase, of_op, stages, again, remade, has_backward=has_backward
         )
 
     at = np.array([of_op[position] for position in form.loads.ahead])
@@ -94,6 +99,8 @@ def cut_of(
         np.add.at(sums, at, np.diff(until))
         return sums
 
+    updates = np.zeros((stages, 2))
+    np.maximum.at(updates, at, form.loads.updates.T)
     homes = _homes(form, of_op)
     aside, optimizer = _aside(form, homes, stages)
     state = by_stage(form.loads.state_until)
@@ -106,11 +113,34 @@ def cut_of(
     return Cut(
         form, parts(survey), lambda: parts(form.survey_of_beside), state,
         by_stage(form.loads.gradients_until), optimizer,
-        *_host(form, of_op, stages), cycles, common, aside, _accumulators(form, of_op, stages),
+        *_host(form, of_op, stages), updates, tied, cycles, common, aside,
+        _accumulators(form, of_op, stages),
         by_kind(LEAST_BYTES, STATE, STATE_CAST),
         _fetched(survey, form, of_op, again, stages, has_backward=has_backward),
         by_kind(LEAST_BYTES, CAST), by_kind(LEAST_BYTES, STATE_CAST), constants, left,
     )  # fmt: skip
+
+
+def _apart(form: Form, of_op: Sequence[int]) -> tuple[Reads, tuple[tuple[int, int, int], ...]]:
+    """Return what is handed on where stages add up a gradient apart, and `Cut.tied`."""
+    entry, split = form.module.entry, split_gradients(form.module.entry, form.phases, of_op)
+    if split is form.phases:
+        return form.reads, ()
+    known = {gradient.position for gradient in form.phases.gradients}
+    stages: dict[tuple[int, ...], dict[int, int]] = {}
+    for gradient in split.gradients:
+        if gradient.position not in known:
+            size = size_of(entry.instructions[gradient.position].shape)
+            stages.setdefault(gradient.parameters, {})[of_op[gradient.position]] = size
+    tied = [
+        (min(sizes), stage, size)
+        for sizes in stages.values()
+        for stage, size in sizes.items()
+        if stage > min(sizes)
+    ]
+    reads = form.reads
+    stays = np.array([x != UPDATE for x in split.phase])[reads.reader]
+    return replace(reads, maker=reads.maker[stays], reader=reads.reader[stays]), tuple(tied)
 
 
 def _remade(

@@ -52,6 +52,7 @@ def bytes_of(
         largest = _largest(cut.accumulators)
         gradients = np.maximum(gradients - _sums(cut.accumulators), 0.0)
         working = working + (_sums(cut.accumulators) if is_grouped else largest)[stage]
+    gradients = gradients + _elsewhere(candidate, cut)
     optimizer = cut.optimizer * share
     kept = state + gradients + parts.kept_bytes
     if not is_offloading:
@@ -89,22 +90,24 @@ def _update(
 ) -> tuple[Floats, Floats]:
     """Return what the update has on tiles of each stage beside weights and gradients there.
 
-    All the time, and one weight at a time: what comes from remote memory, with all that belongs to
-    a weight.
+    All the time, and one weight at a time: what comes from remote memory, and what is made.
     """
-    total = max(float(cut.state.sum()), 1.0)
-    temporaries = cut.form.survey.update_bytes * share * cut.state / total
     resident = np.zeros(candidate.stages) if is_offloading else cut.optimizer * share
-    if not is_offloading and not candidate.offload_weights:
-        return resident + temporaries, np.zeros(candidate.stages)
-    of_one = np.maximum(_largest(cut.aside) * share, _largest(cut.weights))
-    passing = np.zeros(candidate.stages)
-    if is_offloading:
-        of_each = float(cut.optimizer.sum()) / total
-        passing += np.maximum(of_each * _largest(cut.weights), _largest(cut.aside)) * share
+    passing = cut.updates[:, int(is_offloading)] * share
     if candidate.offload_weights:
-        passing += _largest(cut.weights)
-    return resident, passing + np.minimum(temporaries, passing + of_one)
+        passing = passing + _largest(cut.weights)
+    return resident, passing
+
+
+def _elsewhere(candidate: Candidate, cut: Cut) -> Floats:
+    """Return what stages have of weights of other IPUs: a copy, and what is added up for them."""
+    bytes_by_stage = np.zeros(candidate.stages)
+    ipu = candidate.ipu_of_stage
+    times = 2 - candidate.offload_weights - candidate.offload_accumulators
+    for first, stage, size in cut.tied:
+        if ipu[first] != ipu[stage]:
+            bytes_by_stage[stage] += times * size
+    return bytes_by_stage
 
 
 def _sums(sizes: tuple[tuple[int, ...], ...]) -> Floats:

@@ -1,7 +1,8 @@
 """Balances forward ops over stages: least cost of the dearest stage within the memory budget.
 
 A stage costs its forward and backward cycles and what crosses its borders; it needs room for its
-state, accumulators and as many stashes as its schedule keeps. Cuts are found from the last stage
+state, accumulators and as many stashes as its schedule keeps, and for the update of its largest
+weight. Cuts are found from the last stage
 backwards (dynamic programming), since what a stage keeps depends on how many come after it. Where
 IPUs have several stages each, what counts is the sum on an IPU: cuts are moved, one and two at a
 time, until no move makes the dearest IPU cheaper. Of cuts that cost nearly the same those at which
@@ -64,6 +65,8 @@ class Budget:
     """Share of weights that does."""
     stashes: float = 1.0
     """Share of what waits for the backward pass that does."""
+    updating: float = 0.0
+    """What a byte counts while there is nothing but the update, to one that is kept meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +81,8 @@ class Burden:
     """With accumulators."""
     stash_bytes: float
     """Of all micro-batches that wait."""
-
-    @property
-    def memory_bytes(self) -> float:
-        """All that it keeps from slot to slot."""
-        return self.state_bytes + self.stash_bytes
+    memory_bytes: float
+    """All that it keeps from slot to slot, or what its update counts, if that is more."""
 
 
 def cuts_of(
@@ -136,7 +136,11 @@ def _on_ipus(tables: "_Tables", ipus: Sequence[int]) -> tuple[float, tuple[int, 
     if shared.score(even) <= shared.score(cuts) * _NEARLY:
         cuts = even
     least, limits, rooms = shared.limits(cuts)
-    return least, tables.places(tables.chosen(np.inf, limits, rooms))
+    nearly = tables.chosen(np.inf, limits, rooms)
+    # Stages have their limits each: what they share of a weight may need more elsewhere.
+    if tables.tied and shared.score(nearly) > shared.score(cuts) * _NEARLY:
+        nearly = cuts
+    return least, tables.places(nearly)
 
 
 def _least_crossed(
@@ -178,14 +182,23 @@ class _Tables:
         self.state = budget.weights * _between(loads.state_until[ends])
         self.state += budget.accumulators * _between(loads.gradients_until[ends])
         self.state += budget.optimizer * _between(loads.optimizer_until[ends])
+        self.tied = [
+            (first, last, (budget.weights + budget.accumulators) * size)
+            for first, last, size in loads.tied
+        ]
+        for first, last, size in self.tied:  # an IPU that reads a weight of another has it, too
+            begins = (ends > first) & (ends <= last)
+            self.state += size * np.outer(begins, ends > last)
+        self.updating = budget.updating * (self.state + _most_between(loads, ends, budget))
         self.stash = budget.stashes * _between(loads.stash_until[ends])
         inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
         self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
 
     def kept(self, stage: int) -> Floats:
-        """Return the bytes that a stage keeps, by its first and last place."""
-        return self.state + self.waiting(stage)
+        """Return the bytes that a stage keeps or updates, by its first and last place."""
+        kept_bytes: Floats = np.maximum(self.state + self.waiting(stage), self.updating)
+        return kept_bytes
 
     def waiting(self, stage: int) -> Floats:
         """Return the bytes of micro-batches that wait, by a stage's first and last place."""
@@ -304,6 +317,7 @@ class _Shared:
         self.scale = float(tables.work[0, self.last]) / len(number) or 1.0
         self.beside = Counter(self.ipus)
         """Stages of each IPU."""
+        self.tied = [(a, b, size / tables.budget.memory_bytes) for a, b, size in tables.tied]
 
     def starts(self) -> Iterator[list[int]]:
         """Yield cuts to begin with: stages as small as they share an IPU, or one large among them.
@@ -335,7 +349,18 @@ class _Shared:
             for stage in without:
                 each[stage] = 0.0
             sums.append(np.bincount(self.ipus, each, len(self.beside)).astype(np.float64))
+        begins = self.tables.ends[ends[1:-1]]
+        for *places, size in self.tied:
+            first, last = np.searchsorted(begins, places, "right").tolist()
+            if self._has_one(first, last) and not {first, last} & set(without):
+                sums[1][self.ipus[last]] -= size
         return sums[0], sums[1]
+
+    def _has_one(self, first: Places, last: Places) -> NDArray[np.bool_]:
+        """Return whether two stages that read one weight, of which each counts it, share an IPU."""
+        ipus = np.array(self.ipus)
+        has_one: NDArray[np.bool_] = (first != last) & (ipus[first] == ipus[last])
+        return has_one
 
     def _counts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
         """Return what counts of cycles and memory of IPUs, each to be summed over these.
@@ -385,6 +410,7 @@ class _Shared:
                 elif stage == stages[-1]:
                     part = table[stage][between, high]
                 of_ipu[self.ipus[stage]][number] = of_ipu[self.ipus[stage]][number] + part
+        self._count_once(ends, first, between, of_ipu)
         others = self._counts(*sums)
         for each in others:
             each[mine] = 0.0
@@ -396,6 +422,27 @@ class _Shared:
             return best
         ends[first : first + count] = [low + 1 + int(n) for n in at]
         return float(scores[at])
+
+    def _count_once(
+        self, ends: Sequence[int], first: int, between: slice, of_ipu: dict[int, list[Floats]]
+    ) -> None:
+        """Take off what two stages of an IPU count of one weight, by the cuts that are moved."""
+        shape = np.shape(next(iter(of_ipu.values()))[1])
+        begins = self.tables.ends[ends[1:-1]]
+        stages = range(first - 1, first + len(shape))
+        for *places, size in self.tied:
+            at = [int(np.searchsorted(begins, place, "right")) for place in places]
+            if not set(at) & set(stages):
+                continue
+            where = [np.full(shape, stage) for stage in at]
+            for number, place in enumerate(places):
+                if at[number] in stages:
+                    later = (self.tables.ends[between] <= place).astype(np.int64)
+                    more = later if len(shape) == 1 else later[:, None] + later[None, :]
+                    where[number] = stages[0] + more
+            is_one, ipu = self._has_one(*where), np.array(self.ipus)[where[1]]
+            for each, sums in of_ipu.items():
+                sums[1] = sums[1] - size * (is_one & (ipu == each))
 
     def limits(self, cuts: Sequence[int]) -> tuple[float, list[float], list[float]]:
         """Return the cost of the dearest IPU, and what each stage may cost and keep."""
@@ -418,6 +465,19 @@ def _between(sums: Floats) -> Floats:
     return sums[None, :] - sums[:, None]
 
 
+def _most_between(loads: Loads, ends: Places, budget: Budget) -> Floats:
+    """Return the most bytes that the update of a weight makes, by a stage's first and last place.
+
+    What only the update reads comes to the tiles for it, unless it is there throughout.
+    """
+    most = np.zeros((len(ends), len(ends)))
+    if loads.updates.size:
+        between = np.maximum.reduceat(loads.updates[0 if budget.optimizer else 1], ends[:-1])
+        for first in range(len(between)):
+            most[first, first + 1 :] = np.maximum.accumulate(between[first:])
+    return most
+
+
 def burdens(
     loads: Loads,
     schedule: Schedule,
@@ -435,6 +495,6 @@ def burdens(
         forward = float(tables.forward[places])
         again = forward if tables.works_again(stage) else 0.0
         state, waiting = float(tables.state[places]), float(tables.waiting(stage)[places])
-        bytes_in = float(tables.crossing[stage])
-        burdens_by_stage.append(Burden(forward, backward + again, bytes_in, state, waiting))
+        bytes_in, kept = float(tables.crossing[stage]), float(tables.kept(stage)[places])
+        burdens_by_stage.append(Burden(forward, backward + again, bytes_in, state, waiting, kept))
     return burdens_by_stage

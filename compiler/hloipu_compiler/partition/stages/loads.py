@@ -5,7 +5,7 @@ first, values that the backward pass reads where they are read last.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -15,6 +15,7 @@ from hloipu_compiler.analysis.equal_blocks import equal_blocks
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
+from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
 from hloipu_compiler.passes.outline_blocks import outlining_weight
@@ -22,6 +23,9 @@ from hloipu_compiler.passes.outline_blocks import outlining_weight
 Floats = NDArray[np.float64]
 _LEAST_LAYER_BYTES = 4_000
 """Code that equal blocks save at least for cuts to keep them whole. Assumed."""
+_MOST_TIED = 8
+"""Weights that several ops read and that cuts are balanced for. Assumed: networks have one or two
+that are large, such as an embedding that is the output layer, too."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,11 @@ class Loads:
     trains: bool
     inside: frozenset[int] = frozenset()
     """Places between ops of one trip of a loop: better not cut at."""
+    updates: Floats = field(default_factory=lambda: np.zeros((2, 0)))
+    """By forward op: most bytes that updating one of the weights takes that it reads first; and the
+    same with what only the update reads. Empty: nothing."""
+    tied: tuple[tuple[int, int, float], ...] = ()
+    """The first and the last op that read a weight, by place, and its bytes; of the largest."""
 
 
 def loads_of(
@@ -109,10 +118,11 @@ class _Loading:
             self.place[position] = place
         self.count = len(self.ahead)
         self.trains = bool(phases.gradients)
+        self.tied: list[tuple[int, int, float]] = []
 
     def loads(self) -> Loads:
         backward, stash = self._backward()
-        state, optimizer, gradients = self._state()
+        state, optimizer, gradients, updates = self._state()
         forward = np.zeros(self.count)
         for place, position in enumerate(self.ahead):
             forward[place] = self.cycles[position]
@@ -120,6 +130,7 @@ class _Loading:
         return Loads(
             self.ahead, _sums(forward), _sums(backward), _sums(state), _sums(optimizer),
             _sums(gradients), _sums(stash), np.array(self._crossing()), update, self.trains,
+            updates=updates, tied=tuple(self.tied),
         )  # fmt: skip
 
     def _backward(self) -> tuple[Floats, Floats]:
@@ -145,8 +156,11 @@ class _Loading:
             return not isinstance(op.shape, TupleShape)
         return False
 
-    def _state(self) -> tuple[Floats, Floats, Floats]:
-        """Return bytes of state, of what only the update reads, and of gradients, by place."""
+    def _state(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return bytes of state, of what only the update reads, and of gradients, by place.
+
+        And the most bytes that updates of single weights take.
+        """
         readers = values_at_hand(self.entry, self.phases, self.place, small=True)
         parameters = parameter_positions(self.entry)
         state = np.zeros(self.count)
@@ -154,19 +168,29 @@ class _Loading:
         kept = {pair.parameter for pair in (*self.phases.kept, *self.phases.per_micro_batch)}
         elsewhere = 0.0
         trained = np.zeros(self.count)
+        places: dict[int, int] = {}
         for number, positions in enumerate(parameters):
             if number not in updated | kept and number not in self.constants:
                 continue
             size = float(size_of(self.entry.instructions[positions[0]].shape)) if positions else 0.0
-            at = min((place for i in positions for place in readers[i]), default=-1)
+            reading = [place for i in positions for place in readers[i]]
+            at = min(reading, default=-1)
             if at < 0:
                 elsewhere += size
                 continue
             state[at] += size
             if number in updated:
                 trained[at] += size
+                places[number] = at
+                if max(reading) > at:
+                    self.tied.append((at, max(reading), size))
+        self.tied = sorted(self.tied, key=lambda x: -x[2])[:_MOST_TIED]
         optimizer = trained * (elsewhere / trained.sum()) if trained.sum() else np.zeros(self.count)
-        return state, optimizer, trained
+        updates = np.zeros((2, self.count))
+        for number, needed in bytes_of_updates(self.entry, self.phases, [*places]).items():
+            at = places[number]
+            updates[:, at] = np.maximum(updates[:, at], needed)
+        return state, optimizer, trained, updates
 
     def _crossing(self) -> list[float]:
         change = [0.0] * (self.count + 2)
