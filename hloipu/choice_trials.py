@@ -20,7 +20,8 @@ from hloipu_runtime.watching import current_search, doing
 _TRIALS = 4
 """Programs that are made to find one that fits."""
 _DARING = 3
-"""Of these the first, which may be of what hardly fits, if it is much faster."""
+"""Of these the first, which of a long module may be of what hardly fits, if it is much faster: only
+those have all that makes programs fit."""
 _SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 
@@ -113,7 +114,8 @@ def with_trials(
             ]
         if not left:
             break
-        best = choice_of(left, dares=number + 1 < _DARING and not rate)
+        dares = is_long(choice.module) and number + 1 < _DARING and not rate
+        best = choice_of(left, dares=dares)
     return chosen
 
 

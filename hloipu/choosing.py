@@ -94,7 +94,7 @@ def _chosen(
             estimates = [*estimates, *more]
             if not is_thorough and not any(estimate.fits for estimate in estimates):
                 estimates += _thorough(module, options, estimates)
-    best = choice_of(estimates, dares=tried is not None)
+    best = choice_of(estimates, dares=tried is not None and is_long(module))
     choice = Choice(module, best_of(estimates), best, len(estimates), notes=notes)
     if tried is None:
         return choice

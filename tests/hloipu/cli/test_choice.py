@@ -70,3 +70,11 @@ def test_the_fastest_that_fits_is_chosen_or_the_smallest() -> None:
     fast, slow = estimate(9, 90, fits=False), estimate(5, 50)
     assert choice_of([fast, slow]) is slow
     assert choice_of([fast, estimate(1, 95, fits=False)]) is fast
+
+
+def test_what_may_fit_is_tried_where_it_is_much_faster() -> None:
+    slow, near, leaner = estimate(5, 50), estimate(9, 130, fits=False), estimate(9, 120, fits=False)
+    assert choice_of([slow, near, leaner], dares=True) is leaner
+    assert choice_of([estimate(7, 50), near], dares=True) is not near  # hardly faster
+    assert choice_of([slow, estimate(9, 150, fits=False)], dares=True) is slow  # far too large
+    assert choice_of([slow, near]) is slow

@@ -42,16 +42,17 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
 def choice_of(estimates: list[Estimate], *, dares: bool = False) -> Estimate:
     """Return the fastest that fits, or where none does, that may fit, or what is nearest to that.
 
-    Of candidates about as fast the plainest that surely fits, or that which needs least; of those
-    about as near the fastest. `dares`: whether what may fit is taken where it is much faster.
+    Of candidates about as fast the plainest that surely fits, or that which needs least. `dares`:
+    whether what may fit is taken where it is much faster.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
     nearest = _ALIKE * min(estimate.needed_bytes for estimate in estimates)
     near = [x for x in estimates if x.needed_bytes <= max(nearest, AFTER_ALL * x.budget_bytes)]
-    best = max(near, key=lambda estimate: estimate.per_second)
+    most = max(estimate.per_second for estimate in near)
     fastest = max((estimate.per_second for estimate in fitting), default=0.0)
-    if not fitting or (dares and best.per_second > _WORTH_TRYING * fastest):
-        return best
+    if not fitting or (dares and most > _WORTH_TRYING * fastest):
+        fast = [estimate for estimate in near if estimate.per_second * _AS_FAST >= most]
+        return min(fast, key=lambda estimate: estimate.needed_bytes)
     fast = [estimate for estimate in fitting if estimate.per_second * _AS_FAST >= fastest]
     least = min(estimate.needed_bytes for estimate in fast)
     return min(fast, key=lambda estimate: _preference(estimate, least))

@@ -102,13 +102,11 @@ def _update(
 def _elsewhere(candidate: Candidate, cut: Cut) -> Floats:
     """Return what stages have of weights of other IPUs: a copy, and what is added up for them."""
     bytes_by_stage = np.zeros(candidate.stages)
-    ipu, places = (
-        candidate.ipu_of_stage,
-        2 - sum((candidate.offload_weights, candidate.offload_accumulators)),
-    )
+    ipu = candidate.ipu_of_stage
+    times = 2 - candidate.offload_weights - candidate.offload_accumulators
     for first, stage, size in cut.tied:
         if ipu[first] != ipu[stage]:
-            bytes_by_stage[stage] += places * size
+            bytes_by_stage[stage] += times * size
     return bytes_by_stage
 
 

@@ -136,7 +136,11 @@ def _on_ipus(tables: "_Tables", ipus: Sequence[int]) -> tuple[float, tuple[int, 
     if shared.score(even) <= shared.score(cuts) * _NEARLY:
         cuts = even
     least, limits, rooms = shared.limits(cuts)
-    return least, tables.places(tables.chosen(np.inf, limits, rooms))
+    nearly = tables.chosen(np.inf, limits, rooms)
+    # Stages have their limits each: what they share of a weight may need more elsewhere.
+    if tables.tied and shared.score(nearly) > shared.score(cuts) * _NEARLY:
+        nearly = cuts
+    return least, tables.places(nearly)
 
 
 def _least_crossed(
@@ -355,7 +359,8 @@ class _Shared:
     def _has_one(self, first: Places, last: Places) -> NDArray[np.bool_]:
         """Return whether two stages that read one weight, of which each counts it, share an IPU."""
         ipus = np.array(self.ipus)
-        return (first != last) & (ipus[first] == ipus[last])
+        has_one: NDArray[np.bool_] = (first != last) & (ipus[first] == ipus[last])
+        return has_one
 
     def _counts(self, cost: Floats, kept: Floats) -> tuple[Floats, Floats]:
         """Return what counts of cycles and memory of IPUs, each to be summed over these.

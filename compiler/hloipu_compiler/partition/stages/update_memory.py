@@ -1,9 +1,9 @@
 """Memory that the update of each weight needs, from the ops of a step.
 
 Programs that lack memory update one weight after the other, in the order of the text. What an op
-makes is there until the last op has read it, but elementwise ops that one other elementwise op
-reads are a part of that one, what is made of weights alone is made wherever it is read, and the
-next value of what only the update reads is written over the last one.
+makes is there until the last op has read it. But an elementwise op that another one or a sum alone
+reads is a part of that, what is made of weights alone is made wherever it is read, and the next
+value of what only the update reads is written over the last one.
 """
 
 from collections import Counter
@@ -82,7 +82,7 @@ class _Updates:
             return False
         users = set(self.entry.users[position])
         if op.opcode in _ELEMENTWISE and len(users) == 1:
-            return self.entry.instructions[users.pop()].opcode not in _ELEMENTWISE
+            return self.entry.instructions[users.pop()].opcode not in _ELEMENTWISE | {"reduce"}
         return not isinstance(op.shape, TupleShape)
 
     def _readings(self) -> list[int]:

@@ -69,6 +69,10 @@ def dearest_ipu(
         sent = (found.crossing[a] + found.crossing[b]) * budget.cycles_per_byte
         sums[ipu] += part.forward_cycles + part.backward_cycles + sent
         kept[ipu] += part.memory_bytes
+    for *places, size in found.tied:  # each stage counts the weight and its gradient
+        first, last = (sum(cut <= place for cut in cuts) for place in places)
+        if first != last and ipus[first] == ipus[last]:
+            kept[ipus[last]] -= 2 * size
     return float(sums.max()) if kept.max() <= budget.memory_bytes else np.inf
 
 
@@ -88,6 +92,37 @@ def test_ipus_with_several_stages_are_balanced(
     assert sorted(set(cuts)) == list(cuts)
     if np.isfinite(best):
         assert dearest_ipu(found, schedule, budget, cuts, ipus) <= 1.05 * best
+
+
+@each("memory", [2000.0, 2600.0])
+@each("ipus", [(0, 1, 0), (0, 1, 2, 0), (0, 1, 0, 1), (0, 1, 1, 0), (0, 1, 2)])
+@each("seed", range(6))
+def test_ipus_that_read_a_weight_of_another_have_it_too(
+    seed: int, ipus: tuple[int, ...], memory: float
+) -> None:
+    found = replace(loads(seed), tied=((1, 7, 200.0), (3, 4, 50.0)))
+    schedule, budget = Schedule(len(ipus), "grouped", 4), Budget(0.5, memory)
+    best = min(
+        dearest_ipu(found, schedule, budget, cuts, ipus)
+        for cuts in combinations(range(1, OPS), len(ipus) - 1)
+    )
+    if np.isfinite(best):
+        cuts = cuts_of(found, schedule, budget, ipus=ipus)
+        assert dearest_ipu(found, schedule, budget, cuts, ipus) <= 1.05 * best
+
+
+def test_stages_have_room_for_the_update_of_their_largest_weight() -> None:
+    until, none = np.arange(0.0, 10.0), np.zeros(10)
+    updates = np.zeros((2, OPS))
+    updates[:, 2] = 20.0, 30.0
+    found = Loads(tuple(range(OPS)), until, until, 10 * until, none, none, none, none, 0.0, True,
+                  updates=updates)  # fmt: skip
+    schedule = Schedule(2, "grouped", 4)
+    kept, beside = Budget(0.0, 60.0, updating=0.5), Budget(0.0, 60.0, optimizer=0.0, updating=1.0)
+    assert [x.memory_bytes for x in burdens(found, schedule, kept, (4,))] == [40.0, 50.0]
+    assert [x.memory_bytes for x in burdens(found, schedule, beside, (4,))] == [70.0, 50.0]
+    assert cuts_of(found, schedule, kept) == (4,)
+    assert cuts_of(found, schedule, beside) == (3,)
 
 
 def test_numbers_of_ipus_may_have_gaps() -> None:
