@@ -217,7 +217,11 @@ def _with_shardings(
     rate = max(
         (estimate.per_second for estimate in unsharded.estimates if estimate.fits), default=0.0
     )
-    if unsharded.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
+    if (
+        unsharded.ipus <= (options.replicas or 1)
+        or rate >= _NEARLY_ALL * ideal()
+        or search.is_over()
+    ):
         return estimates, ()
     stages, is_thorough = len(unsharded.step.loads.ahead), not is_long(module)
     try:

@@ -15,6 +15,11 @@ _SURELY = 0.8
 """Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
 
 
+def may_fit(estimate: Estimate) -> bool:
+    """Whether an estimate leaves hope that a program fits, with all that makes programs fit."""
+    return estimate.needed_bytes <= AFTER_ALL * estimate.budget_bytes
+
+
 def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
     """Return those that no other one beats in throughput, memory and bubble; the fastest first.
 
@@ -50,6 +55,18 @@ def choice_of(estimates: list[Estimate]) -> Estimate:
     fast = [estimate for estimate in fitting if estimate.per_second * _AS_FAST >= fastest]
     least = min(estimate.needed_bytes for estimate in fast)
     return min(fast, key=lambda estimate: _preference(estimate, least))
+
+
+def most_promising(estimates: list[Estimate], worth: float) -> Estimate:
+    """Return the choice of estimates, or what only may fit, if that is so many times as good.
+
+    Best is what takes least of memory times time: the more is lacking, the less likely it fits.
+    """
+    sure = choice_of(estimates)
+    least = worth * sure.per_second / sure.budget_bytes if sure.fits else 0.0
+    hoped = [x for x in estimates if may_fit(x) and not x.fits]
+    best = max(hoped, key=lambda x: x.per_second / x.needed_bytes, default=sure)
+    return best if best.per_second / best.needed_bytes > least else sure
 
 
 def _preference(x: Estimate, least: int) -> tuple[int, int, float]:
