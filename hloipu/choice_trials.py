@@ -7,7 +7,7 @@ from math import inf
 from hloipu.options.table import Options
 from hloipu.sharding import is_long, with_sharding
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.search.best import AFTER_ALL, choice_of
+from hloipu_compiler.partition.search.best import choice_of, may_fit, most_promising
 from hloipu_compiler.partition.search.candidate import Estimate
 from hloipu_compiler.partition.search.rounds import way_of
 from hloipu_runtime.compiled import CompiledProgram
@@ -19,9 +19,8 @@ from hloipu_runtime.watching import current_search, doing
 
 _TRIALS = 4
 """Programs that are made to find one that fits."""
-_DARING = 3
-"""Of these the first, which of a long module may be of what hardly fits, if it is much faster: only
-those have all that makes programs fit."""
+_HOPES = 2
+"""Of these, with what only may fit. Assumed."""
 _SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 
@@ -64,10 +63,13 @@ def with_trials(
 ) -> Choice:
     """Return a choice that was compiled, and fits, if one is found soon; else what lacked least.
 
-    One that is slower than was thought is kept until a faster one is found.
+    One that is slower than was thought is kept until a faster one is found. Trials of a long module
+    have all that makes programs fit: what only may fit goes first there, if it is worth it.
     """
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
-    left, best = estimates, choice.best
+    is_fitted = is_long(choice.module)
+    left = estimates
+    best = most_promising(left, _SLOWER) if is_fitted else choice.best
     chosen, rate, least_bytes = choice, 0.0, inf
     search = current_search()
 
@@ -76,7 +78,7 @@ def with_trials(
         return tried(trial.divided(), trial.options(options))
 
     for number in range(_TRIALS):
-        if best.needed_bytes > AFTER_ALL * budget_bytes:
+        if not may_fit(best):
             break
         left = [estimate for estimate in left if estimate is not best]
         try:
@@ -104,7 +106,6 @@ def with_trials(
                 peak_bytes = program.memory.peak.total_bytes
                 if not rate and peak_bytes < least_bytes:
                     least_bytes, chosen = peak_bytes, replace(choice, best=best)
-                is_fitted = is_long(choice.module)
                 left = _as_large(left, best, program, budget_bytes, is_fitted=is_fitted)
         if rate:
             left = [
@@ -114,8 +115,8 @@ def with_trials(
             ]
         if not left:
             break
-        dares = is_long(choice.module) and number + 1 < _DARING and not rate
-        best = choice_of(left, dares=dares)
+        may_hope = is_fitted and not rate and number + 1 < _HOPES
+        best = most_promising(left, _SLOWER) if may_hope else choice_of(left)
     return chosen
 
 
@@ -153,18 +154,26 @@ def _as_large(
 ) -> list[Estimate]:
     """Return candidates that need less, their estimates off about as much as that of one tried.
 
-    A trial of a long module had all that spares memory: what is cut and made again alike lacks it.
+    What a trial had that makes programs fit spares differently, by what is made again: those alike
+    in that are off as much, and what is cut alike as well lacks memory.
     """
-    memory = program.memory
+    memory, mine = program.memory, tried.candidate
     over = memory.peak.total_bytes / memory.available_bytes
-    off = max(1.0, over * budget_bytes / max(tried.needed_bytes, 1))
-    return [
+    off = over * budget_bytes / max(tried.needed_bytes, 1)
+    if not is_fitted:
+        return [
+            replace(x, fits=x.needed_bytes * max(1.0, off) <= budget_bytes)
+            for x in left
+            if x.needed_bytes < tried.needed_bytes
+        ]
+    others = [x for x in left if x.candidate.recompute != mine.recompute]
+    alike = [
         replace(
-            estimate,
-            needed_bytes=round(estimate.needed_bytes * off),
-            fits=estimate.needed_bytes * off <= budget_bytes,
+            x, needed_bytes=round(x.needed_bytes * off), fits=x.needed_bytes * off <= budget_bytes
         )
-        for estimate in left
-        if estimate.needed_bytes < tried.needed_bytes
-        and not (is_fitted and way_of(estimate.candidate) == way_of(tried.candidate))
+        for x in left
+        if x.candidate.recompute == mine.recompute
+        and way_of(x.candidate) != way_of(mine)
+        and x.needed_bytes < tried.needed_bytes
     ]
+    return others + alike

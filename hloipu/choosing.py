@@ -94,8 +94,7 @@ def _chosen(
             estimates = [*estimates, *more]
             if not is_thorough and not any(estimate.fits for estimate in estimates):
                 estimates += _thorough(module, options, estimates)
-    best = choice_of(estimates, dares=tried is not None and is_long(module))
-    choice = Choice(module, best_of(estimates), best, len(estimates), notes=notes)
+    choice = Choice(module, best_of(estimates), choice_of(estimates), len(estimates), notes=notes)
     if tried is None:
         return choice
     machine = survey.step.machine
@@ -218,7 +217,11 @@ def _with_shardings(
     rate = max(
         (estimate.per_second for estimate in unsharded.estimates if estimate.fits), default=0.0
     )
-    if unsharded.ipus == 1 or rate >= _NEARLY_ALL * ideal() or search.is_over():
+    if (
+        unsharded.ipus <= (options.replicas or 1)
+        or rate >= _NEARLY_ALL * ideal()
+        or search.is_over()
+    ):
         return estimates, ()
     stages, is_thorough = len(unsharded.step.loads.ahead), not is_long(module)
     try:

@@ -8,12 +8,14 @@ import pytest
 import hloipu
 from hloipu import api as session
 from hloipu import choosing
-from hloipu.choosing import chosen
+from hloipu.choice_trials import with_trials
+from hloipu.choosing import chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
 from hloipu.training.programs import StepPrograms
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.partition.search.candidate import Candidate, Estimate
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.watching import Search, searching
@@ -105,6 +107,38 @@ def test_trials_end_with_what_lacked_least() -> None:
     assert not choice.is_tried
     assert 1 < len(seen) <= 4
     assert choice.options(options) == seen[-1]
+
+
+def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lacks memory tells how far off others are that make the same again, not all others."""
+    monkeypatch.setattr("hloipu.choice_trials.is_long", lambda _: True)
+    monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
+    module, seen = hloipu.verify(TEXT), []
+    choice, machine = chosen(module, asked()), priced(module, asked()).machine
+    budget = choice.best.budget_bytes
+
+    def estimate(rate: float, share: float, stages: int, recompute: str) -> Estimate:
+        return replace(
+            choice.best, per_second=rate, needed_bytes=round(share * budget), fits=share <= 1,
+            candidate=Candidate(stages, recompute=recompute),
+        )  # fmt: skip
+
+    def tried(_: Module, options: Options) -> Any:
+        seen.append((options.stages, options.recompute))
+        return Program(Memory(fits=options.stages == fitting, lacking_bytes=30))
+
+    every = [
+        estimate(9.0, 1.2, 1, "cheap"), estimate(8.5, 1.15, 2, "cheap"),
+        estimate(8.0, 1.15, 3, "full"), estimate(5.5, 0.9, 6, "full"),
+        estimate(5.0, 0.85, 4, "full"), estimate(1.0, 0.5, 5, "full"),
+    ]  # fmt: skip
+    fitting = 3
+    assert with_trials(choice, every, asked(), tried, machine).best == every[2]
+    assert seen == [(1, "cheap"), (3, "full")]
+    seen.clear()
+    fitting = 4  # what makes the same again takes 1.3 / 1.15 times its estimate
+    assert with_trials(choice, every, asked(), tried, machine).best.candidate.stages == 4
+    assert seen == [(1, "cheap"), (3, "full"), (4, "full")]
 
 
 def test_trials_end_with_whole_arrays_and_with_blocks() -> None:

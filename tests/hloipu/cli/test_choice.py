@@ -2,7 +2,7 @@
 
 import json
 
-from hloipu_compiler.partition.search.best import best_of, choice_of
+from hloipu_compiler.partition.search.best import best_of, choice_of, most_promising
 from hloipu_compiler.partition.search.candidate import Candidate, Estimate
 from tests.support.command_line import run
 
@@ -72,9 +72,10 @@ def test_the_fastest_that_fits_is_chosen_or_the_smallest() -> None:
     assert choice_of([fast, estimate(1, 95, fits=False)]) is fast
 
 
-def test_what_may_fit_is_tried_where_it_is_much_faster() -> None:
-    slow, near, leaner = estimate(5, 50), estimate(9, 130, fits=False), estimate(9, 120, fits=False)
-    assert choice_of([slow, near, leaner], dares=True) is leaner
-    assert choice_of([estimate(7, 50), near], dares=True) is not near  # hardly faster
-    assert choice_of([slow, estimate(9, 150, fits=False)], dares=True) is slow  # far too large
-    assert choice_of([slow, near]) is slow
+def test_what_may_fit_is_hoped_for_if_it_is_much_faster() -> None:
+    near, far = estimate(9, 110, fits=False), estimate(10, 135, fits=False)
+    hopeless = estimate(99, 150, fits=False)
+    assert most_promising([estimate(5, 50), near, far, hopeless], 1.1) is near
+    sure = estimate(8.5, 90)
+    assert most_promising([sure, near, hopeless], 1.1) is sure
+    assert most_promising([hopeless], 1.1) is hopeless

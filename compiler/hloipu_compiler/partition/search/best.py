@@ -14,9 +14,10 @@ planned for what is there. Assumed: four stages of BERT-base need 1.34 times, an
 _SURELY = 0.8
 """Of the memory that there is: what needs less fits, however far estimates are off. Assumed."""
 
-_WORTH_TRYING = 1.5
-"""Times the throughput of what fits by estimate: so much faster, what may fit after all is worth a
-trial. Assumed: estimates are off by less than what weights beside the IPUs cost."""
+
+def may_fit(estimate: Estimate) -> bool:
+    """Whether an estimate leaves hope that a program fits, with all that makes programs fit."""
+    return estimate.needed_bytes <= AFTER_ALL * estimate.budget_bytes
 
 
 def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
@@ -39,23 +40,33 @@ def best_of(estimates: Iterable[Estimate]) -> list[Estimate]:
     return unbeaten
 
 
-def choice_of(estimates: list[Estimate], *, dares: bool = False) -> Estimate:
+def choice_of(estimates: list[Estimate]) -> Estimate:
     """Return the fastest that fits, or where none does, that may fit, or what is nearest to that.
 
-    Of candidates about as fast the plainest that surely fits, or that which needs least. `dares`:
-    whether what may fit is taken where it is much faster.
+    Of candidates about as fast the plainest that surely fits, or that which needs least; of those
+    about as near the fastest.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
-    nearest = _ALIKE * min(estimate.needed_bytes for estimate in estimates)
-    near = [x for x in estimates if x.needed_bytes <= max(nearest, AFTER_ALL * x.budget_bytes)]
-    most = max(estimate.per_second for estimate in near)
-    fastest = max((estimate.per_second for estimate in fitting), default=0.0)
-    if not fitting or (dares and most > _WORTH_TRYING * fastest):
-        fast = [estimate for estimate in near if estimate.per_second * _AS_FAST >= most]
-        return min(fast, key=lambda estimate: estimate.needed_bytes)
+    if not fitting:
+        nearest = _ALIKE * min(estimate.needed_bytes for estimate in estimates)
+        near = [x for x in estimates if x.needed_bytes <= max(nearest, AFTER_ALL * x.budget_bytes)]
+        return max(near, key=lambda estimate: estimate.per_second)
+    fastest = max(estimate.per_second for estimate in fitting)
     fast = [estimate for estimate in fitting if estimate.per_second * _AS_FAST >= fastest]
     least = min(estimate.needed_bytes for estimate in fast)
     return min(fast, key=lambda estimate: _preference(estimate, least))
+
+
+def most_promising(estimates: list[Estimate], worth: float) -> Estimate:
+    """Return the choice of estimates, or what only may fit, if that is so many times as good.
+
+    Best is what takes least of memory times time: the more is lacking, the less likely it fits.
+    """
+    sure = choice_of(estimates)
+    least = worth * sure.per_second / sure.budget_bytes if sure.fits else 0.0
+    hoped = [x for x in estimates if may_fit(x) and not x.fits]
+    best = max(hoped, key=lambda x: x.per_second / x.needed_bytes, default=sure)
+    return best if best.per_second / best.needed_bytes > least else sure
 
 
 def _preference(x: Estimate, least: int) -> tuple[int, int, float]:

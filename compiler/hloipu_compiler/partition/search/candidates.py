@@ -23,6 +23,8 @@ _MOST_DOUBLED = 32
 """Stages that are put two on each IPU, at most."""
 _GROUPS = (4, 16, 64)
 """Micro-batches that a stage does before the next one, for which its weights come once."""
+_IN_TURN = (2, 4, 8)
+"""Stages of a step that one IPU trains, one after the other: each makes again what it reads."""
 _STAGES_PER_IPU = (4, 8, 16)
 """Stages of each IPU, where nothing else fits."""
 _MOST_STAGES = 128
@@ -72,8 +74,8 @@ def candidates_on(step: Step, ipus: int, given: Given | None = None) -> list[Can
                 batch_serialization=group if count > 1 and kind == SEQUENTIAL else 1,
             )
             for kind, k, again, offload, shard in product(
-                _one(given.schedule, (_schedules(trains) if count > 1 else (GROUPED,))),
-                _one(given.micro_batches, _rounds(count)),
+                _one(given.schedule, _schedules(trains, count, used)),
+                _one(given.micro_batches, _rounds(1 if used == 1 else count)),
                 _one(given.recompute, _RECOMPUTE if several else _ALONE if trains else (NONE,)),
                 _one(given.offload, (AUTO, OFF) if trains and step.has_remote else (AUTO,)),
                 _one(given.shard_optimizer, shards),
@@ -180,7 +182,11 @@ def _one(given: T | None, others: Sequence[T]) -> Sequence[T]:
     return others if given is None else (given,)
 
 
-def _schedules(trains: bool) -> Sequence[str]:
+def _schedules(trains: bool, stages: int, ipus: int) -> Sequence[str]:
+    if stages == 1:
+        return (GROUPED,)
+    if ipus == 1:  # none waits for another
+        return (SEQUENTIAL,)
     return SCHEDULES if trains else (GROUPED, SEQUENTIAL)
 
 
@@ -198,7 +204,8 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     most = min(ipus, ahead)
     powers = {2**n for n in range(1, most.bit_length())}
     counts = [settled] if settled else sorted({1, most} | powers)
-    systems: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in counts if n <= ipus]
+    straight = [n for n in counts if n <= ipus] or counts[:1]
+    systems: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in straight]
     doubled = (
         [settled]
         if settled
@@ -207,9 +214,12 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     for count in doubled:
         if count % 2 == 0 and 2 < count <= 2 * ipus:
             systems += [(count, device_map(kind, count)) for kind in _MAPS[1:3]]
+    if step.loads.trains and given.schedule in (None, SEQUENTIAL):
+        turning = [settled] if settled else [n for n in _IN_TURN if n <= ahead]
+        systems += [(n, (0,) * n) for n in turning if n > 1]
     returning = [settled] if settled else [n + 1 for n in counts if n > 1 and n < ahead]
     systems += [(n, device_map(_MAPS[3], n)) for n in returning if 2 < n <= ipus + 1]
-    return systems or [(counts[0], ())]
+    return systems
 
 
 def device_map(kind: str, stages: int) -> tuple[int, ...]:

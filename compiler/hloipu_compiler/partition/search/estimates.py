@@ -193,8 +193,9 @@ class Step:
         def found(budget: Budget) -> tuple[int, ...]:
             return cuts_of(self.loads, schedule, budget, recompute=recompute, ipus=ipus)
 
-        # On the sequential schedule cuts do not go by where stages are.
-        key = (schedule.stages, schedule.trains, recompute, schedule.kind == SEQUENTIAL or ipus)
+        # On the sequential schedule cuts do not go by where stages are, unless all are on one IPU.
+        where = (schedule.kind == SEQUENTIAL and len(set(ipus)) != 1) or ipus
+        key = (schedule.stages, schedule.trains, recompute, where)
         if key not in self.known.cuts:
             self.known.cuts[key] = found(replace(budget, memory_bytes=np.inf))
         cuts = self.known.cuts[key]

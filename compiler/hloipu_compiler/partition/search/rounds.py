@@ -7,6 +7,7 @@ it; so most of what else may be asked for is looked at for a few systems only.
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from hloipu_compiler.partition.search.best import may_fit
 from hloipu_compiler.partition.search.candidate import OFF, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import (
     Given,
@@ -59,8 +60,8 @@ def looked_at(
     ]  # however little time there is
     with search.improving():
         if not is_thorough:
-            # The more IPUs share a step, the less is on each.
-            leanest = sorted(_leanest(candidates), key=lambda candidate: -candidate.ipus)
+            # The more IPUs share a step, the less is on each, and the less is made again at once.
+            leanest = sorted(_leanest(candidates), key=lambda x: (-x.ipus, -x.stages))
             estimate(leanest[:1])
             least = min(estimate.needed_bytes / estimate.budget_bytes for estimate in estimates)
             if least > _HOPELESS:
@@ -68,7 +69,7 @@ def looked_at(
             estimate(leanest)
         estimate(first)
         promising = _promising(estimates)
-        room = {way_of(estimate.candidate) for estimate in estimates if estimate.fits}
+        room = {way_of(x.candidate) for x in estimates if may_fit(x)}
         estimate(
             candidate
             for candidate in candidates
@@ -102,13 +103,13 @@ def _first_round(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _leanest(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return of stages on IPUs of their own what needs least: fewest micro-batches, made again."""
+    """Return of stages on IPUs of their own, or all on one, what needs least: made again."""
     best: dict[System, Candidate] = {}
     for candidate in candidates:
         key = _system(candidate)
         if key not in best or _lean(candidate) < _lean(best[key]):
             best[key] = candidate
-    return [c for c in best.values() if not c.device_map] or list(best.values())
+    return [c for c in best.values() if not c.device_map or c.ipus == 1] or list(best.values())
 
 
 def _lean(candidate: Candidate) -> tuple[bool, bool, int]:
@@ -121,10 +122,10 @@ def _plain(candidate: Candidate) -> tuple[bool, bool, int]:
 
 
 def _promising(estimates: Sequence[Estimate]) -> set[System]:
-    some = [estimate for estimate in estimates if estimate.fits] or estimates
+    some = [estimate for estimate in estimates if estimate.fits] or [*filter(may_fit, estimates)]
     fastest = dict.fromkeys(
         _system(estimate.candidate)
-        for estimate in sorted(some, key=lambda estimate: -estimate.per_second)
+        for estimate in sorted(some or estimates, key=lambda estimate: -estimate.per_second)
     )
     leanest = dict.fromkeys(
         _system(estimate.candidate)

@@ -43,6 +43,10 @@ _SMALL = 16.0
 """Times its cost, so that a stage beside a large one is small."""
 _MOST_MOVES = 100
 """Rounds of moves of cuts."""
+_NEAR = 0.25
+"""Of the forward work of an even stage: so far around a place less may cross nowhere. Assumed."""
+_HALVINGS = 20
+"""Of what stages in turn may keep, to find the least."""
 _HARDLY = 1e-9
 """Of a score: what is no better for computing with floats."""
 _SLACKS = (1.0, 1.5, 2.0, 4.0, 16.0, np.inf)
@@ -111,6 +115,10 @@ def cuts_of(
         ends = _least_crossed(loads, some, schedule, most)
         return _Tables(loads, schedule, budget, ends, recompute)
 
+    is_in_turn = schedule.kind == SEQUENTIAL and len(set(ipus)) == 1
+    if is_in_turn and schedule.trains and recompute == FULL:
+        pinches = _pinches(loads, schedule.stages)
+        return tables_of(pinches if len(pinches) >= schedule.stages - 1 else places).in_turn()
     solved = partial(_on_ipus, ipus=ipus) if shared else _on_own_ipus
     least, cuts = solved(tables_of(places))
     borders = [n for n in places if n not in loads.inside] if loads.inside else []
@@ -161,6 +169,20 @@ def _least_crossed(
         order = np.concatenate((order[best], np.delete(order, best)))
     chosen_places = np.sort(at[order[:count]])
     return np.concatenate(([0], chosen_places, [len(loads.ahead)]))
+
+
+def _pinches(loads: Loads, stages: int) -> list[int]:
+    """Return the places at which no more crosses than near them: the ends of blocks."""
+    places = np.arange(1, len(loads.ahead))
+    crossing, work = loads.crossing[places], loads.forward_until[places]
+    near = float(work[-1]) * _NEAR / stages if len(work) else 0.0
+    first = np.searchsorted(work, work - near)
+    last = np.searchsorted(work, work + near, "right")
+    return [
+        n
+        for n, a, b in zip(places.tolist(), first.tolist(), last.tolist(), strict=True)
+        if crossing[n - 1] <= crossing[a:b].min()
+    ]
 
 
 class _Tables:
@@ -277,6 +299,41 @@ class _Tables:
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
         return _followed(after)
+
+    def in_turn(self) -> tuple[int, ...]:
+        """Return cuts whose stages one IPU does in turn, each again from its inputs but the last.
+
+        What waits for all stages is there while one is done again. Of cuts that have room, or take
+        about as little as any can, those whose last stage is largest.
+        """
+        state = float(self.state[0, -1])
+        low, high = 0.0, float(self.inputs[:-1].max()) * self.stages + float(self.stash[0, -1])
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if self._within(middle) else (middle, high)
+        return self.places(self._within(max(high * _NEARLY, self.budget.memory_bytes - state)))
+
+    def _within(self, most: float) -> list[int]:
+        """Return cuts by which no stage done in turn sees more bytes wait; none: there are none.
+
+        The last one is as early as it can be, and those before it leave least waiting.
+        """
+        waiting = np.where(np.arange(len(self.ends)) > 0, np.inf, 0.0)
+        before = []
+        for stage in range(self.stages):
+            depth = self.schedule.stash_depth(stage) + 1
+            whole = waiting[:, None] + depth * self.inputs
+            whole = np.where(whole + self.stash <= most, whole, np.inf)
+            whole[np.tril_indices(len(self.ends))] = np.inf
+            before.append(np.argmin(whole, axis=0))
+            waiting = whole.min(axis=0)
+        starts = np.flatnonzero(np.isfinite(whole[:, -1]))
+        if not len(starts):
+            return []
+        cuts = [int(starts[0])]
+        for chosen in reversed(before[1:-1]):
+            cuts.append(int(chosen[cuts[-1]]))
+        return cuts[::-1]
 
 
 def in_blocks(stash: Floats, crossing: Floats, depth: int) -> Floats:

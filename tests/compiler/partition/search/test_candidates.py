@@ -30,8 +30,11 @@ def test_ways_fill_the_system_and_no_more() -> None:
         False
     }
     assert {candidate.device_map for candidate in candidates if candidate.stages == 4} == {
-        (), (0, 1, 1, 0), (0, 1, 0, 1)
+        (), (0, 1, 1, 0), (0, 1, 0, 1), (0, 0, 0, 0)
     }  # fmt: skip
+    turning = [x for x in candidates if x.stages > x.ipus == 1]
+    assert {x.schedule for x in turning} == {"sequential"}
+    assert {x.replicas for x in turning} == {4}
 
 
 def test_what_is_given_stays() -> None:

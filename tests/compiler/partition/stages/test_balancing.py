@@ -125,6 +125,48 @@ def test_stages_have_room_for_the_update_of_their_largest_weight() -> None:
     assert cuts_of(found, schedule, beside) == (3,)
 
 
+def most_waiting(found: Loads, cuts: tuple[int, ...]) -> float:
+    """Return what waits at once of stages in turn: inputs of all so far, and what one makes."""
+    waiting, most = 0.0, 0.0
+    for a, b in pairwise((0, *cuts, OPS)):
+        waiting += found.crossing[a]
+        most = max(most, waiting + found.stash_until[b] - found.stash_until[a])
+    return most
+
+
+def ends_of_blocks(found: Loads, stages: int) -> list[int]:
+    """Return where no more crosses than anywhere within a quarter of an even stage's work."""
+    work = found.forward_until
+    near = 0.25 * work[OPS - 1] / stages
+    return [
+        n
+        for n in range(1, OPS)
+        if all(
+            found.crossing[n] <= found.crossing[other]
+            for other in range(1, OPS)
+            if abs(work[other] - work[n]) <= near
+        )
+    ]
+
+
+@each("room", [0.0, 100.0, 200.0, 300.0, PLENTY])
+@each("stages", [2, 3, 4])
+@each("seed", range(4))
+def test_stages_in_turn_keep_little_and_make_little_again(
+    seed: int, stages: int, room: float
+) -> None:
+    found, schedule = loads(seed), Schedule(stages, "sequential", 4)
+    budget = Budget(0.5, float(found.state_until[-1]) + room, 0.0, 0.0)
+    ends = ends_of_blocks(found, stages)
+    places = ends if len(ends) >= stages - 1 else range(1, OPS)
+    every = list(combinations(places, stages - 1))
+    least = min(most_waiting(found, cuts) for cuts in every)
+    cuts = cuts_of(found, schedule, budget, recompute="full", ipus=(0,) * stages)
+    assert cuts in every
+    assert most_waiting(found, cuts) <= max(1.03 * least, room)
+    assert cuts[-1] == min(x[-1] for x in every if most_waiting(found, x) <= max(least, room))
+
+
 def test_numbers_of_ipus_may_have_gaps() -> None:
     found, schedule, budget = loads(1), Schedule(4, "grouped", 8), Budget(1e-6, PLENTY)
     expected = cuts_of(found, schedule, budget, ipus=(0, 1, 1, 0))
