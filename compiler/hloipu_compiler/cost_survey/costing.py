@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hloipu_compiler.cost_survey.op_prices import OpPrice
-from hloipu_compiler.partition.stages.balancing import Budget
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.cutting import Costing
 from hloipu_compiler.plan.pipelining import AUTO, ON, PipelineRequest
 from hloipu_runtime.machine.links import Segment, segment_rate

@@ -13,7 +13,8 @@ from hloipu_compiler.partition.placement.cells import OpKey
 from hloipu_compiler.partition.placement.request import ShardingError, ShardRequest
 from hloipu_compiler.partition.placement.statements import saying
 from hloipu_compiler.partition.stages.assignment import whole_stages
-from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
+from hloipu_compiler.partition.stages.balancing import cuts_of
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.cutting import Costing, by_cuts
 from hloipu_compiler.partition.stages.loads import Loads, loads_of
 from hloipu_compiler.partition.stages.pipelining import phases_and_kind

@@ -30,8 +30,9 @@ from hloipu_compiler.partition.search.remote import RemoteCycles
 from hloipu_compiler.partition.search.slots import Work, sums
 from hloipu_compiler.partition.search.surveying import PricedOps
 from hloipu_compiler.partition.stages.assignment import whole_stages
-from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.partition.stages.balancing import burdens, cuts_of
 from hloipu_compiler.partition.stages.block_recomputing import made_again_before
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.cutting import annotated, by_cuts
 from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again

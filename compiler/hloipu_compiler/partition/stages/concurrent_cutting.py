@@ -12,8 +12,8 @@ import numpy as np
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.partition.stages.assignment import Stages
-from hloipu_compiler.partition.stages.balancing import Budget
 from hloipu_compiler.partition.stages.branches import Branching
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.cutting import Costing, by_cuts
 from hloipu_compiler.partition.stages.independent_parts import independent_parts
 from hloipu_compiler.partition.stages.loads import Floats, Loads, loads_of

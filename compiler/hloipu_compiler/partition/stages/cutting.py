@@ -13,7 +13,8 @@ from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import element_count
-from hloipu_compiler.partition.stages.balancing import Budget, cuts_of
+from hloipu_compiler.partition.stages.balancing import cuts_of
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.loads import layers_of, loads_of
 from hloipu_compiler.partition.stages.recomputing import NONE
 from hloipu_compiler.partition.training.errors import StagingError

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.partition.stages.balancing import Budget, burdens, cuts_of
+from hloipu_compiler.partition.stages.balancing import burdens, cuts_of
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.partition.stages.loads import Loads
 from hloipu_compiler.plan.schedule import Schedule

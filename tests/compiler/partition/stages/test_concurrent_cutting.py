@@ -3,8 +3,8 @@
 import pytest
 
 import hloipu
-from hloipu_compiler.partition.stages.balancing import Budget
 from hloipu_compiler.partition.stages.concurrent_cutting import with_branches
+from hloipu_compiler.partition.stages.cut_tables import Budget
 from hloipu_compiler.partition.stages.cutting import Costing
 from hloipu_compiler.partition.training.inference import inference_phases
 from hloipu_compiler.partition.training.step_phases import Roles
