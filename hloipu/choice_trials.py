@@ -9,7 +9,7 @@ from hloipu.sharding import is_long, with_sharding
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.search.best import choice_of, may_fit, most_promising
 from hloipu_compiler.partition.search.candidate import Estimate
-from hloipu_compiler.partition.search.rounds import way_of
+from hloipu_compiler.partition.search.rounds import system_of
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import HloipuError
@@ -19,7 +19,7 @@ from hloipu_runtime.watching import current_search, doing
 
 _TRIALS = 4
 """Programs that are made to find one that fits."""
-_HOPES = 2
+_HOPES = 3
 """Of these, with what only may fit. Assumed."""
 _SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
@@ -154,8 +154,8 @@ def _as_large(
 ) -> list[Estimate]:
     """Return candidates that need less, their estimates off about as much as that of one tried.
 
-    What a trial had that makes programs fit spares differently, by what is made again: those alike
-    in that are off as much, and what is cut alike as well lacks memory.
+    What a trial had that makes programs fit spares differently, by how a step is cut and what is
+    made again: those alike in one of these are off as much, and cut alike they have to fit.
     """
     memory, mine = program.memory, tried.candidate
     over = memory.peak.total_bytes / memory.available_bytes
@@ -166,14 +166,14 @@ def _as_large(
             for x in left
             if x.needed_bytes < tried.needed_bytes
         ]
-    others = [x for x in left if x.candidate.recompute != mine.recompute]
-    alike = [
-        replace(
-            x, needed_bytes=round(x.needed_bytes * off), fits=x.needed_bytes * off <= budget_bytes
-        )
-        for x in left
-        if x.candidate.recompute == mine.recompute
-        and way_of(x.candidate) != way_of(mine)
-        and x.needed_bytes < tried.needed_bytes
-    ]
-    return others + alike
+    others = []
+    for x in left:
+        is_cut_alike = system_of(x.candidate) == system_of(mine)
+        if is_cut_alike or x.candidate.recompute == mine.recompute:
+            if x.needed_bytes >= tried.needed_bytes:
+                continue
+            needed_bytes = round(x.needed_bytes * off)
+            x = replace(x, needed_bytes=needed_bytes, fits=needed_bytes <= budget_bytes)
+        if x.fits or not is_cut_alike:
+            others.append(x)
+    return others

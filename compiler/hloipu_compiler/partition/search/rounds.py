@@ -73,7 +73,7 @@ def looked_at(
         estimate(
             candidate
             for candidate in candidates
-            if _system(candidate) in promising
+            if system_of(candidate) in promising
             and (candidate.offload != OFF or way_of(candidate) in room or given.offload == OFF)
         )
         # These are told by estimates of their own.
@@ -83,13 +83,14 @@ def looked_at(
     return estimates
 
 
-def _system(candidate: Candidate) -> System:
+def system_of(candidate: Candidate) -> System:
+    """Return how a step is cut."""
     return candidate.stages, candidate.device_map
 
 
 def way_of(candidate: Candidate) -> tuple[System, str]:
     """Return what decides most of what a candidate needs."""
-    return _system(candidate), candidate.recompute
+    return system_of(candidate), candidate.recompute
 
 
 def _first_round(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -106,7 +107,7 @@ def _leanest(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return of stages on IPUs of their own, or all on one, what needs least: made again."""
     best: dict[System, Candidate] = {}
     for candidate in candidates:
-        key = _system(candidate)
+        key = system_of(candidate)
         if key not in best or _lean(candidate) < _lean(best[key]):
             best[key] = candidate
     return [c for c in best.values() if not c.device_map or c.ipus == 1] or list(best.values())
@@ -124,11 +125,11 @@ def _plain(candidate: Candidate) -> tuple[bool, bool, int]:
 def _promising(estimates: Sequence[Estimate]) -> set[System]:
     some = [estimate for estimate in estimates if estimate.fits] or [*filter(may_fit, estimates)]
     fastest = dict.fromkeys(
-        _system(estimate.candidate)
+        system_of(estimate.candidate)
         for estimate in sorted(some or estimates, key=lambda estimate: -estimate.per_second)
     )
     leanest = dict.fromkeys(
-        _system(estimate.candidate)
+        system_of(estimate.candidate)
         for estimate in sorted(estimates, key=lambda estimate: estimate.needed_bytes)
     )
     return {*list(fastest)[:_FASTEST], *list(leanest)[:_LEANEST]}

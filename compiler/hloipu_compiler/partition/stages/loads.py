@@ -4,14 +4,15 @@ A backward op counts where its forward op does (`backward_places`). State counts
 first, values that the backward pass reads where they are read last.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_compiler.analysis.equal_blocks import equal_blocks
+from hloipu_compiler.analysis.equal_blocks import Occurrence, equal_blocks
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
@@ -76,19 +77,48 @@ def loads_of(
 
 
 def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
-    """Return the layer of each forward op that is in one of several equal blocks, by name."""
-    pairs = list(zip(entry.instructions, phases.phase, strict=True))
-    ahead = {op.name for op, phase in pairs if phase in (FORWARD, FREE)}
+    """Return the layer of each forward op that is in one of several equal blocks, by name.
+
+    A layer before the first of these or behind the last is one as well if it has the same products:
+    it may differ in what all layers share, which is computed in its midst.
+    """
+    names = [op.name for op in entry.instructions]
+    ahead = {
+        name for name, phase in zip(names, phases.phase, strict=True) if phase in (FORWARD, FREE)
+    }
 
     def weight(op: Instruction) -> int:
         return outlining_weight(op) if op.name in ahead else -1
 
-    return {
-        entry.instructions[position].name: (number, layer)
-        for number, equal in enumerate(equal_blocks((entry,), weight, 0, _LEAST_LAYER_BYTES))
-        for layer, block in enumerate(equal.occurrences)
-        for position in block.positions
-    }
+    equal_layers = equal_blocks((entry,), weight, 0, _LEAST_LAYER_BYTES)
+    layers: dict[str, Hashable] = {}
+    for number, equal in reversed([*enumerate(equal_layers)]):  # those that save most come last
+        blocks = sorted(equal.occurrences)
+        for layer, block in enumerate(blocks):
+            layers |= {names[position]: (number, layer) for position in block.positions}
+        for layer, positions in enumerate(_beside(entry, ahead, blocks), len(blocks)):
+            layers |= {names[n]: (number, layer) for n in positions if names[n] in ahead}
+    return layers
+
+
+def _beside(entry: Computation, ahead: Set[str], blocks: Sequence[Occurrence]) -> Iterator[range]:
+    """Yield what stands before and behind blocks that follow each other and has their products."""
+    products = [
+        (n, op.opcode, op.shape)
+        for n, op in enumerate(entry.instructions)
+        if op.opcode in ("dot", "convolution") and op.name in ahead
+    ]
+    at = [n for n, *_ in products]
+    ends = [bisect_left(at, n) for x in blocks[:2] for n in (x.positions[0], x.positions[-1] + 1)]
+    count = ends[1] - ends[0]
+    if not count or ends[1] != ends[2]:
+        return
+    kinds = [kind for _, *kind in products]
+    first, last = ends[0], bisect_left(at, blocks[-1].positions[-1] + 1)
+    if kinds[max(0, first - count) : first] == kinds[first : first + count]:
+        yield range(at[first - count], blocks[0].positions[0])
+    if kinds[last : last + count] == kinds[first : first + count]:
+        yield range(blocks[-1].positions[-1] + 1, at[last + count - 1] + 1)
 
 
 def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
