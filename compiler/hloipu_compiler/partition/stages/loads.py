@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hloipu_compiler.analysis.equal_blocks import Occurrence, equal_blocks
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
 from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
@@ -106,7 +107,7 @@ def _beside(entry: Computation, ahead: Set[str], blocks: Sequence[Occurrence]) -
     products = [
         (n, op.opcode, op.shape)
         for n, op in enumerate(entry.instructions)
-        if op.opcode in ("dot", "convolution") and op.name in ahead
+        if op.opcode in PRODUCTS and op.name in ahead
     ]
     at = [n for n, *_ in products]
     ends = [bisect_left(at, n) for x in blocks[:2] for n in (x.positions[0], x.positions[-1] + 1)]

@@ -17,7 +17,7 @@ from math import prod
 from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, PaddingDimension, Window
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.ops import OPS, Trait
+from hloipu_compiler.ir.ops import OPS, PRODUCTS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.movement import became, static, with_window
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
@@ -26,14 +26,13 @@ from hloipu_runtime.kernels.windows_geometry import WindowDimension
 
 _SAID_OF_RESULT = frozenset({"sharding", "control-predecessors", "sparsity"})
 _SIDES = ("lhs", "rhs")
-_PRODUCTS = frozenset({"dot", "convolution"})
 
 
 def is_folded(computation: Computation, position: int) -> bool:
     """Whether a value is a transpose that only products read, which take it as it was before."""
     users = [computation.instructions[user].opcode for user in computation.users[position]]
     is_transpose = computation.instructions[position].opcode == "transpose"
-    return is_transpose and _PRODUCTS.issuperset(users)
+    return is_transpose and PRODUCTS.issuperset(users)
 
 
 def _order(draft: Draft, at: int) -> tuple[int, ...] | None:
