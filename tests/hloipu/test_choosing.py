@@ -290,3 +290,14 @@ def over(search: Search) -> bool:
     """Have time be up at once."""
     search.end("its time of 0.001 s was up")
     return True
+
+
+@pytest.mark.parametrize("given", [{"stages": 40}, {"device_map": [0] * 40}])
+def test_more_stages_than_forward_ops_are_refused(given: dict[str, Any]) -> None:
+    options = resolve("compile", {**GIVEN, **given}).options
+    with pytest.raises(StagingError) as caught:
+        chosen(hloipu.verify(TEXT), options)
+    assert caught.value.code == "E0506"
+    with pytest.raises(StagingError) as caught:
+        choosing.sweep(hloipu.verify(TEXT), options, {"recompute": ("none",)})
+    assert caught.value.code == "E0506"
