@@ -70,7 +70,7 @@ def with_trials(
     is_fitted = is_long(choice.module)
     left = estimates
     best = most_promising(left, _SLOWER) if is_fitted else choice.best
-    chosen, rate, least_bytes = choice, 0.0, inf
+    chosen, rate, least = choice, 0.0, inf
     search = current_search()
 
     def compiled() -> CompiledProgram:
@@ -103,10 +103,11 @@ def with_trials(
                     break
                 left = _as_slow(left, best, slower)
             else:
-                peak_bytes = program.memory.peak.total_bytes
-                if not rate and peak_bytes < least_bytes:
-                    least_bytes, chosen = peak_bytes, replace(choice, best=best)
+                if not rate and _share_needed(program) < least:
+                    least, chosen = _share_needed(program), replace(choice, best=best)
                 left = _as_large(left, best, program, budget_bytes, is_fitted=is_fitted)
+                if program.memory.code_bytes > program.memory.executable_bytes:
+                    left = _over_more_ipus(left, best)
         if rate:
             left = [
                 estimate
@@ -118,6 +119,24 @@ def with_trials(
         may_hope = is_fitted and not rate and number + 1 < _HOPES
         best = most_promising(left, _SLOWER) if may_hope else choice_of(left)
     return chosen
+
+
+def _share_needed(program: CompiledProgram) -> float:
+    """Return what a program needs of a tile's memory, or of the part that code can lie in."""
+    memory = program.memory
+    return max(
+        memory.peak.total_bytes / memory.available_bytes,
+        memory.code_bytes / memory.executable_bytes,
+    )
+
+
+def _over_more_ipus(left: list[Estimate], tried: Estimate) -> list[Estimate]:
+    """Return those that fit by estimate and part the step over more IPUs; all if there are none.
+
+    What else takes less memory has hardly less code than the one tried, which lacks room for it.
+    """
+    over_more = [x for x in left if x.candidate.ipus > tried.candidate.ipus]
+    return over_more if any(x.fits for x in over_more) else left
 
 
 def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
@@ -152,28 +171,23 @@ def _as_large(
     *,
     is_fitted: bool,
 ) -> list[Estimate]:
-    """Return candidates that need less, their estimates off about as much as that of one tried.
+    """Return candidates, the estimates of what is cut alike off as much as that of one tried.
 
-    What a trial had that makes programs fit spares differently, by how a step is cut and what is
-    made again: those alike in one of these are off as much, and cut alike they have to fit.
+    A trial that was fitted had all that spares memory: what is cut alike has to fit by that. One
+    that was not says the same of all others.
     """
-    memory, mine = program.memory, tried.candidate
-    over = memory.peak.total_bytes / memory.available_bytes
-    off = over * budget_bytes / max(tried.needed_bytes, 1)
+    off = _share_needed(program) * budget_bytes / max(tried.needed_bytes, 1)
     if not is_fitted:
         return [
             replace(x, fits=x.needed_bytes * max(1.0, off) <= budget_bytes)
             for x in left
             if x.needed_bytes < tried.needed_bytes
         ]
-    others = []
-    for x in left:
-        is_cut_alike = system_of(x.candidate) == system_of(mine)
-        if is_cut_alike or x.candidate.recompute == mine.recompute:
-            if x.needed_bytes >= tried.needed_bytes:
-                continue
-            needed_bytes = round(x.needed_bytes * off)
-            x = replace(x, needed_bytes=needed_bytes, fits=needed_bytes <= budget_bytes)
-        if x.fits or not is_cut_alike:
-            others.append(x)
-    return others
+    cut = system_of(tried.candidate)
+    others = [x for x in left if system_of(x.candidate) != cut]
+    alike = [
+        replace(x, needed_bytes=round(x.needed_bytes * off), fits=True)
+        for x in left
+        if system_of(x.candidate) == cut and x.needed_bytes * off <= budget_bytes
+    ]
+    return others + alike

@@ -154,7 +154,6 @@ def _begun(module: Module, options: Options) -> tuple[Step, int, list[Candidate]
     fixed = _settled(module, options)
     partitions = participants(module, compile_request(options))[1]
     step = STEP_MEMO.of((Same(module), repr(options)), lambda: priced(module, options))
-    require_forward_ops(len(step.loads.ahead), 1)
     ipus = system_ipus(step.machine, options)
     if ipus < partitions:
         raise UnsupportedError(
@@ -324,7 +323,8 @@ def sweep(module: Module, options: Options, asked: Mapping[str, Sequence[str]]) 
 def priced(module: Module, options: Options) -> Step:
     """Return a verified module's step, priced on the machine that options ask for.
 
-    Raises StagingError E0565 for a step whose ops are on several IPUs: as annotated, or in blocks.
+    Raises StagingError E0565 for a step whose ops are on several IPUs: as annotated, or in blocks,
+    and E0506 where it has fewer forward ops than stages that are given.
     """
     annotated = says_anything(module, participants_for(module, options.replicas)[1])
     if options.shards is not None or annotated:
@@ -335,7 +335,9 @@ def priced(module: Module, options: Options) -> Step:
             hint="leave --plan auto and --sweep out: --micro-batches K, --offload on, "
             "--shard-optimizer and --replicas R go with shards; or leave the shards out",
         )
-    return priced_step(module, compile_request(options))[0]
+    step = priced_step(module, compile_request(options))[0]
+    require_forward_ops(len(step.loads.ahead), options.stages or len(_map_of(options)) or 1)
+    return step
 
 
 def _given(options: Options) -> Given:

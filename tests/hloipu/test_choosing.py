@@ -29,6 +29,8 @@ class Memory:
     fits: bool
     available_bytes: int = 100
     lacking_bytes: int = 20
+    code_bytes: int = 10
+    executable_bytes: int = 50
 
     @property
     def peak(self) -> "Peak":
@@ -110,7 +112,7 @@ def test_trials_end_with_what_lacked_least() -> None:
 
 
 def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lacks memory tells how far off others are that are cut or make again alike, not all."""
+    """What lacks memory tells how far off others are that are cut alike, not all."""
     monkeypatch.setattr("hloipu.choice_trials.is_long", lambda _: True)
     monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
     module, seen = hloipu.verify(TEXT), []
@@ -135,11 +137,47 @@ def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.Monk
     ]  # fmt: skip
     fitting = 3
     assert with_trials(choice, every, asked(), tried, machine).best == every[3]
-    assert seen == [(1, "cheap"), (3, "full")]
+    assert seen == [(1, "cheap"), (2, "cheap"), (3, "full")]
     seen.clear()
-    fitting = 4  # what makes the same again takes 1.3 / 1.15 times its estimate
-    assert with_trials(choice, every, asked(), tried, machine).best.candidate.stages == 4
-    assert seen == [(1, "cheap"), (3, "full"), (2, "cheap"), (4, "full")]
+    fitting = 6
+    assert with_trials(choice, every, asked(), tried, machine).best.candidate.stages == 6
+    assert seen == [(1, "cheap"), (2, "cheap"), (3, "full"), (6, "full")]
+
+
+def test_where_code_has_no_room_the_next_way_uses_more_ipus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Stages in turn take less memory than one stage, and no less code."""
+    monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
+    module, seen = hloipu.verify(TEXT), []
+    choice, machine = chosen(module, asked()), priced(module, asked()).machine
+
+    def estimate(rate: float, share: float, device_map: tuple[int, ...]) -> Estimate:
+        return replace(
+            choice.best, per_second=rate, needed_bytes=round(share * choice.best.budget_bytes),
+            fits=True, candidate=Candidate(len(device_map), device_map=device_map),
+        )  # fmt: skip
+
+    every = [
+        estimate(9.0, 0.8, (0,)), estimate(8.0, 0.7, (0, 0)), estimate(5.0, 0.6, (0, 1)),
+        estimate(7.0, 0.5, (0, 0, 0)),
+    ]  # fmt: skip
+
+    def tried(_: Module, options: Options) -> Any:
+        seen.append(options.device_map)
+        return Program(replace(Memory(fits=len(seen) > 1, lacking_bytes=lacking), code_bytes=code))
+
+    code, lacking = 51, -1
+    start = replace(choice, best=every[0])
+    assert with_trials(start, every, asked(), tried, machine).best.candidate.ipus == 2
+    assert seen == [(0,), (0, 1)]
+    seen.clear()
+    with_trials(start, [every[0], every[1]], asked(), tried, machine)
+    assert seen == [(0,), (0, 0)]
+    seen.clear()
+    code, lacking = 50, 1
+    with_trials(start, every, asked(), tried, machine)
+    assert seen == [(0,), (0, 0)]
 
 
 def test_trials_end_with_whole_arrays_and_with_blocks() -> None:
@@ -253,3 +291,14 @@ def over(search: Search) -> bool:
     """Have time be up at once."""
     search.end("its time of 0.001 s was up")
     return True
+
+
+@pytest.mark.parametrize("given", [{"stages": 40}, {"device_map": [0] * 40}])
+def test_more_stages_than_forward_ops_are_refused(given: dict[str, Any]) -> None:
+    options = resolve("compile", {**GIVEN, **given}).options
+    with pytest.raises(StagingError) as caught:
+        chosen(hloipu.verify(TEXT), options)
+    assert caught.value.code == "E0506"
+    with pytest.raises(StagingError) as caught:
+        choosing.sweep(hloipu.verify(TEXT), options, {"recompute": ("none",)})
+    assert caught.value.code == "E0506"
