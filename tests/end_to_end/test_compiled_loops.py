@@ -78,6 +78,14 @@ BODIES = {
       b = {t}[6,33] broadcast(m), dimensions={0} d = {t}[6,33] subtract(x, b)
       e = {t}[6,33] exponential(d) s = {t}[6] reduce(e, o), dimensions={1}, to_apply=add
       t = {t}[6,33] broadcast(s), dimensions={0} nx = {t}[6,33] divide(e, t)""", "nx"),
+    "backwards": ("{t}[46] x", """
+      a = {t}[23] slice(x), slice={[0:23]} b = {t}[23] slice(x), slice={[23:46]}
+      r = {t}[23] reverse(a), dimensions={0} nx = {t}[46] concatenate(b, r), dimensions={0}""",
+        "nx"),
+    "largest of all": ("{t}[50] x, {t}[] y", """
+      l = {t}[] constant(-inf) m = {t}[] reduce(x, l), dimensions={0}, to_apply=max
+      ny = {t}[] sine(m) b = {t}[50] broadcast(m), dimensions={} d = {t}[50] subtract(x, b)
+      nx = {t}[50] tanh(d)""", "nx, ny"),
     "best of many": ("{t}[3,70] x, s32[3] y", """
       l = {t}[] constant(-inf) o = s32[] constant(0) i = s32[3,70] iota(), iota_dimension=1
       r = ({t}[3], s32[3]) reduce(x, i, l, o), dimensions={1}, to_apply=best

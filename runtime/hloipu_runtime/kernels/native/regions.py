@@ -123,8 +123,13 @@ class Region:
         self.line(f"br i1 {condition}, label %{yes}, label %{no}")
 
     @contextmanager
-    def counted(self, count: str, *, is_parallel: bool = False) -> Iterator[tuple[str, str]]:
-        """Write a loop of at least one turn; yields the name of the turn, and what accesses say."""
+    def counted(
+        self, count: str, *, is_parallel: bool = False, is_scalar: bool = False
+    ) -> Iterator[tuple[str, str]]:
+        """Write a loop of at least one turn; yields the name of the turn, and what accesses say.
+
+        `is_scalar`: LLVM is to make no vectors of its elements.
+        """
         label, end, turn = self.unique("loop"), self.unique("ended"), self.unique("%turn")
         self._inner_loops += 1
         before = self._label
@@ -133,7 +138,14 @@ class Region:
         place = len(self.text.lines)
         self.line("")
         access, told = "", ""
-        if is_parallel:
+        if is_scalar:
+            group = len(self._metadata)
+            self._metadata += [
+                f'!{group} = !{{!"llvm.loop.vectorize.enable", i1 false}}',
+                f"!{group + 1} = distinct !{{!{group + 1}, !{group}}}",
+            ]
+            told = f", !llvm.loop !{group + 1}"
+        elif is_parallel:
             group = len(self._metadata)
             self._metadata += [
                 f"!{group} = distinct !{{}}",
@@ -279,7 +291,10 @@ class Region:
             return
         (count, strides), rest = dimensions[0], dimensions[1:]
         is_parallel_here = is_parallel and not rest and count >= FEWEST_PARALLEL
-        with self.counted(str(count), is_parallel=is_parallel_here) as (turn, access):
+        # A run read backwards ends the process in LLVM 20's vectorizer, of some lengths.
+        is_scalar = not rest and any(x < 0 for x in strides)
+        loop = self.counted(str(count), is_parallel=is_parallel_here, is_scalar=is_scalar)
+        with loop as (turn, access):
             moved = [
                 self._moved(pointer, turn, stride, place)
                 for pointer, stride, place in zip(pointers, strides, places, strict=True)

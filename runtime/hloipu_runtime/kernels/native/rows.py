@@ -271,7 +271,8 @@ def _sum(kind: str) -> list[str]:
 
 def _declared_by_extrema(kind: str) -> dict[str, str]:
     t, width = register_type(kind), kind[1:]
-    declarations = {f"llvm.canonicalize.{kind}": f"declare {t} @llvm.canonicalize.{kind}({t})"}
+    fence = f"llvm.arithmetic.fence.{kind}"
+    declarations = {fence: f"declare {t} @{fence}({t})"}
     for name in ("smax", "smin"):
         i = f"i{width}"
         declarations[f"llvm.{name}.{i}"] = f"declare {i} @llvm.{name}.{i}({i}, {i})"
@@ -298,14 +299,15 @@ def _extremum(monoid: str, kind: str) -> list[str]:
     return [
         f"define internal {t} @{monoid}.{kind}(ptr %x, i64 %n) #0 {{",
         "entry:",
+        f"  %one = call {t} @llvm.arithmetic.fence.{kind}({t} 1.0)",
         "  br label %loop",
         "loop:",
         "  %k = phi i64 [0, %entry], [%l, %loop]",
         f"  %best = phi {i} [{start}, %entry], [%better, %loop]",
         f"  %at = getelementptr {t}, ptr %x, i64 %k",
         f"  %raw = load {t}, ptr %at",
-        # As in a mode that takes subnormals for zeros.
-        f"  %value = call {t} @llvm.canonicalize.{kind}({t} %raw)",
+        # As in a mode that takes subnormals for zeros; LLVM is not to know the one.
+        f"  %value = fmul {t} %one, %raw",
         f"  %is_nan = fcmp uno {t} %value, %value",
         f"  %bits = bitcast {t} %value to {i}",
         *turned("%bits", "key"),

@@ -47,25 +47,27 @@ class KnownTurns:
     """Following values, and the turns' that they become."""
     _outs: list[ValueId]
     _windows: list[_Window]
-    _kept: list[tuple[Any, ...]] = field(default_factory=list)
+    _kept: list[tuple[tuple[Any, ...], list[Any]]] = field(default_factory=list)
+    """What goes to the targets, and what the turn carries on: together, as an interrupt may come
+    at any time."""
 
     def turns(self) -> Iterator[tuple[Any, ...]]:
         """Yield what goes to the targets, turn by turn."""
         for turn in range(self._count):
             if turn == len(self._kept):
                 self._kept.append(self._next())
-            yield self._kept[turn]
+            yield self._kept[turn][0]
 
-    def _next(self) -> tuple[Any, ...]:
+    def _next(self) -> tuple[tuple[Any, ...], list[Any]]:
         values = self._before
+        if self._kept:
+            for (_, turn), value in zip(self._carried, self._kept[-1][1], strict=True):
+                values[turn] = value
         for run in self._nodes:
             run(values, Arrays({}), Counts())
         outs = [values[v] for v in self._outs]
         outs += [window.cut([values[v] for v in window.starts]) for window in self._windows]
-        following = [values[v] for v, _ in self._carried]
-        for (_, turn), value in zip(self._carried, following, strict=True):
-            values[turn] = value
-        return tuple(outs)
+        return tuple(outs), [values[v] for v, _ in self._carried]
 
 
 def known_turns(

@@ -63,3 +63,30 @@ def test_turns_are_decided_once_and_windows_written_in_place(
         np.testing.assert_array_equal(made, expected)
         assert (y == -1).all()  # a caller's array is never written to
     assert decided == [*range(TURNS)]
+
+
+def test_an_interrupt_while_a_turn_is_decided_spoils_no_later_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    following = KnownTurns._next
+    breaks_off = [False, True, False]
+
+    def broken(self: KnownTurns) -> object:
+        made = following(self)
+        if breaks_off and breaks_off.pop(0):
+            raise KeyboardInterrupt
+        return made
+
+    monkeypatch.setattr(KnownTurns, "_next", broken)
+    program = hloipu.compile(SCAN, target="tiny").program
+    engine = FunctionalEngine(program)
+    x, y, z = np.ones((5, 3), np.float32), np.zeros((5, 3), np.float32), np.ones((1, 3), np.float32)
+    with native_kernels(Settings(is_on=False)):
+        with pytest.raises(KeyboardInterrupt):
+            engine.run(Arrays(given_arrays(program.parameters, [x, y, z])))
+        host = Arrays(given_arrays(program.parameters, [x, y, z]))
+        engine.run(host)
+    k, made = host.outputs.values()
+    assert k == TURNS
+    expected = z + np.cumsum(x + np.arange(TURNS, dtype=np.float32)[:, None], axis=0)
+    np.testing.assert_array_equal(made, expected)
