@@ -22,7 +22,10 @@ Weight = Callable[[Instruction], int]
 """What an instruction is worth saving, in bytes of code; below 0: it cannot be in a block."""
 Numbers = NDArray[np.int64]
 
-_CHEAP = frozenset({"constant", "broadcast", "iota"})
+_CHEAP = frozenset({"constant", "broadcast", "iota", "replica-id", "partition-id"})
+_ON_NUMBERS = frozenset("add subtract multiply reshape bitcast copy".split())
+"""Cheap on whole numbers. With them blocks know where a participant's part of an array begins (see
+`plan/own_numbers.py`), which would be data if it were handed to them."""
 _TILES = 1_472
 """Of an IPU of the second generation, over which what blocks hand on is spread."""
 _MOST_LENGTHS = 8
@@ -62,14 +65,26 @@ def equal_blocks(
 
 
 def constant_key(computation: Computation, at: int) -> Hashable:
-    """Return what a value made of a constant number is, the same for equal ones; None: none is."""
+    """Return what a value made of a constant number is, the same for equal ones; None: none is.
+
+    Numbers of participants are constant: all blocks of a program have the same.
+    """
     op = computation.instructions[at]
-    if op.opcode not in _CHEAP:
+    if op.opcode not in _CHEAP and not _is_of_one_number(computation, op):
         return None
     if op.opcode == "constant" and isinstance(op.shape, ArrayShape) and op.shape.rank:
         return None
     operands = tuple(constant_key(computation, i) for i in op.operands)
     return None if None in operands else (op.opcode, op.shape, _compared(op), op.literal, operands)
+
+
+def _is_of_one_number(computation: Computation, op: Instruction) -> bool:
+    """Whether an op makes a whole number of one that may be no constant."""
+    shape = op.shape
+    if op.opcode not in _ON_NUMBERS or not isinstance(shape, ArrayShape):
+        return False
+    others = [i for i in op.operands if computation.instructions[i].opcode != "constant"]
+    return shape.element_count == 1 and shape.element_type.is_integer and len(others) <= 1
 
 
 class _Stretch(NamedTuple):

@@ -11,6 +11,7 @@ from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import byte_count
 from hloipu_compiler.passes import run_passes
 from hloipu_compiler.passes.outline_blocks import outlining_weight
+from hloipu_compiler.plan.own_numbers import own_numbers
 from hloipu_compiler.plan.plan import Plan
 from tests.support.layered_texts import layered_text
 from tests.support.passes import SUM, assert_same_values, entry, parsed
@@ -115,6 +116,28 @@ def test_what_layers_share_and_constants_end_no_block(again: bool) -> None:
     (block,) = {after.computation[name] for name in calls(after)}
     given = [block.instructions[at].shape for at in block.parameters]
     assert sorted(map(byte_count, given)) == [8 * 4, 8 * 8 * 4, 256 * 4, 256 * 8 * 4]
+
+
+@pytest.mark.parametrize("factors", [(4, 4, 4), (4, 0, 2)], ids=["equal", "other places"])
+def test_blocks_know_their_participants_part(factors: tuple[int, ...]) -> None:
+    """Where a replica's part begins is reckoned within blocks; handed over, it would be data."""
+    lines = ["  me = u32[] replica-id()"]
+    for n, factor in enumerate(factors):
+        lines += [
+            f"  w{n} = f32[8] parameter({2 * n})",
+            f"  g{n} = f32[4] parameter({2 * n + 1})",
+            f"  c{n} = u32[] constant({factor})",
+            f"  at{n} = u32[] multiply(me, c{n})",
+            f"  p{n} = f32[4] dynamic-slice(w{n}, at{n}), dynamic_slice_sizes={{4}}",
+            f"  x{n} = f32[4] subtract(p{n}, g{n})",
+        ]
+    results = ", ".join("f32[4]" for _ in factors), ", ".join(f"x{n}" for n in range(len(factors)))
+    before = parsed(entry("\n".join([*lines, f"  ROOT r = ({results[0]}) tuple({results[1]})"])))
+    after, _ = run_passes(before, None, ALL)
+    (block,) = {after.computation[name] for name in calls(after)}
+    assert len(calls(after)) == len(factors)
+    known = own_numbers(block, replicas=2, partitions=1).parts
+    assert list(known.values()) == ([((0,), (4,))] if len(set(factors)) == 1 else [])
 
 
 def test_what_layers_share_is_made_of_nothing_in_a_layer() -> None:

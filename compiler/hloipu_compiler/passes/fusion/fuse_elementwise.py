@@ -116,6 +116,7 @@ def _groups(
             )
             or sum(ops[last] for last in found if last >= 0) >= most_ops
             or (len(found) > 1 and not _may_merge(computation, groups, found, position))
+            or _would_wait(computation, groups[joined], position)
         ):
             joined = position
             groups[joined] = []
@@ -149,6 +150,50 @@ def _may_merge(
         return False
     users = computation.users
     return all(user in members or user > last for each in members for user in users[each])
+
+
+def _would_wait(computation: Computation, group: Sequence[int], position: int) -> bool:
+    """Whether large values that an op uses up would lie with others made later, were it in a group.
+
+    As the terms of a sum: gradients of a weight of several readers are added up as they come.
+    """
+    result = _stored_bytes(computation, position)
+    if result < _LARGE_BYTES:
+        return False
+    made_later = {i for x in group for i in computation.instructions[x].operands if i > position}
+    if all(_stored_bytes(computation, i) < _LARGE_BYTES for i in made_later.difference(group)):
+        return False
+    return _used_up_bytes(computation, position) >= result + _LARGE_BYTES
+
+
+def _used_up_bytes(computation: Computation, position: int) -> int:
+    """Return the bytes of what nothing but an op, and the ops that it fuses with, reads."""
+    total, waiting = 0, [position]
+    while waiting:
+        at = waiting.pop()
+        for i in set(computation.instructions[at].operands):
+            x = computation.instructions[i]
+            if computation.users[i] != (at,):
+                continue
+            if x.opcode in FUSIBLE and _is_plain(computation, x):
+                waiting.append(i)
+            else:
+                total += _stored_bytes(computation, i)
+    return total
+
+
+def _stored_bytes(computation: Computation, position: int) -> int:
+    """Return the bytes of a value that lies in memory while it is waited for, and only then."""
+    x = computation.instructions[position]
+    if x.opcode in _NEVER_STORED or not isinstance(x.shape, ArrayShape):
+        return 0
+    return x.shape.byte_count
+
+
+_LARGE_BYTES = 1 << 25
+"""From which on a value stored once more is worth its memory: a 27th of an IPU's. Assumed."""
+_NEVER_STORED = frozenset({"parameter", "constant", "broadcast", "iota"})
+"""Or always."""
 
 
 def _ipu(computation: Computation, ipus: Mapping[tuple[str, str], int], position: int) -> int:

@@ -101,3 +101,29 @@ def test_a_result_that_is_read_before_the_group_ends_is_not_put_off() -> None:
         "  f = {t}[9] add(e, a)\n  ROOT r = ({t}[9], {t}[9]) tuple(b, f)"
     )
     assert "reverse" in opcodes(_fused((TWICE + later).format(t="u32")))
+
+
+def _gradients_added_up(n: int, terms: int) -> str:
+    """Return a text that adds up products in turn, and makes something of the sum."""
+    lines = [f"  w = f32[{n},{n}] parameter(0)"]
+    for k in range(terms):
+        lines += [
+            f"  x{k} = f32[{n},2] parameter({k + 1})",
+            f"  g{k} = f32[{n},{n}] dot(x{k}, x{k}), lhs_contracting_dims={{1}}, "
+            "rhs_contracting_dims={1}",
+        ]
+        if k:
+            left = f"s{k - 1}" if k > 1 else "g0"
+            lines += [f"  s{k} = f32[{n},{n}] add({left}, g{k})"]
+    lines += [f"  h = f32[{n},{n}] negate(s{terms - 1})", f"  ROOT r = f32[{n},{n}] add(w, h)"]
+    return "\n".join(lines)
+
+
+def test_large_terms_are_added_up_as_they_come() -> None:
+    """At most two gradients of a weight lie in memory at once; small ones are added at the end."""
+    for n, sums in ((3000, 3), (30, 1)):
+        after = _fused(_gradients_added_up(n, terms=4))
+        made = [x for x in after.entry.instructions if x.opcode in ("add", "fusion")]
+        assert len(made) == sums
+        assert max(len(x.operands) for x in made) == (3 if n == 3000 else 5)
+    assert_same_values(parsed(entry(_gradients_added_up(30, 4))), after)
