@@ -206,6 +206,8 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     counts = [settled] if settled else sorted({1, most} | powers)
     straight = [n for n in counts if n <= ipus] or counts[:1]
     systems: list[tuple[int, tuple[int, ...]]] = [(n, ()) for n in straight]
+    returning = [settled] if settled else [n + 1 for n in counts if n > 1 and n < ahead]
+    systems += [(n, device_map(_MAPS[3], n)) for n in returning if 2 < n <= ipus + 1]
     doubled = (
         [settled]
         if settled
@@ -217,8 +219,6 @@ def _systems(step: Step, ipus: int, given: Given) -> list[tuple[int, tuple[int, 
     if step.loads.trains and given.schedule in (None, SEQUENTIAL):
         turning = [settled] if settled else [n for n in _IN_TURN if n <= ahead]
         systems += [(n, (0,) * n) for n in turning if n > 1]
-    returning = [settled] if settled else [n + 1 for n in counts if n > 1 and n < ahead]
-    systems += [(n, device_map(_MAPS[3], n)) for n in returning if 2 < n <= ipus + 1]
     return systems
 
 
