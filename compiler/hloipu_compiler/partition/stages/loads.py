@@ -167,7 +167,7 @@ class _Loading:
     def _backward(self) -> tuple[Floats, Floats]:
         """Return the cycles of backward ops and the bytes that wait for them, by place."""
         cycles, stash = np.zeros(self.count), np.zeros(self.count)
-        places = backward_places(self.entry, self.phases, self.place, self.count - 1)
+        places = backward_places(self.entry, self.phases, self.place, self.count - 1).places
         waits: dict[int, int] = {}
         for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:

@@ -102,7 +102,7 @@ def test_backward_ops_read_no_stage_below_and_elements_stay_with_their_tuples(se
         entry = hloipu.verify(drawn.text).entry
         phase = tuple(drawn.phase.get(op.name, "") for op in entry.instructions)
         phases = Phases(phase, (), (), (), (), -1, (), ())
-        stages = whole_stages(entry, phases, cut(random, entry, phases, count), count)
+        stages = whole_stages(entry, phases, cut(random, entry, phases, count), count).places
         for position, op in enumerate(entry.instructions):
             mine = [stages[i] for i in op.operands if phase[i] == BACKWARD]
             if phase[position] == BACKWARD:
@@ -138,5 +138,5 @@ def test_mask_that_is_reshaped_there_and_back_again_is_what_the_forward_pass_has
     for name, n in at.items():
         phase[n] = FORWARD if name in forward else BACKWARD if name in backward else ""
     marks = {at[name]: stage for name, stage in {**forward, "r1": 1, "g1": 1, "g0": 0}.items()}
-    stages = whole_stages(entry, Phases(tuple(phase), (), (), (), (), -1, (), ()), marks, 2)
+    stages = whole_stages(entry, Phases(tuple(phase), (), (), (), (), -1, (), ()), marks, 2).places
     assert [stages[at[name]] for name in ("again", "r1", "g1", "g0")] == [1, 1, 1, 0]
