@@ -37,6 +37,8 @@ class BackwardPlaces(NamedTuple):
     forward_reads: Mapping[tuple[int, int], int]
     """By backward op and operand: the forward value, at hand there, that it reads in place of the
     operand, which computes the same again elsewhere."""
+    repeated: Mapping[int, int]
+    """By backward op that computes again what a forward op computes: the forward op."""
 
 
 def backward_places(
@@ -69,7 +71,7 @@ def backward_places(
         if position in repeated:
             at_hand[position] = at_hand[repeated[position]]
     forward_reads = _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
-    return BackwardPlaces(tuple(placed), forward_reads)
+    return BackwardPlaces(tuple(placed), forward_reads, repeated)
 
 
 def with_forward_reads(entry: Computation, reads: Mapping[tuple[int, int], int]) -> Computation:
