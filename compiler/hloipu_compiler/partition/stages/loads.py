@@ -143,14 +143,15 @@ def _without_checkpoints(inside: Set[int], again_crossing: Sequence[float]) -> f
     Equal layers may begin anywhere, such as before the norm that ends a block of `jax.checkpoint`.
     `again_crossing`: by place, bytes of what crosses it that the backward pass computes again.
     """
+    if not any(again_crossing):
+        return frozenset(inside)
     last = len(again_crossing) - 1
-    borders = [0, *(n for n in range(1, last) if n not in inside), last]
-    moved = set(inside)
-    for before, n, behind in zip(borders, borders[1:], borders[2:], strict=False):
+    borders = [n for n in range(1, last) if n not in inside]
+    moved, before = set(inside), 0
+    for n, behind in zip(borders, [*borders[1:], last], strict=True):
         near = sorted(range(before + 1, behind), key=lambda place: abs(place - n))
-        best = min(near, key=lambda place: again_crossing[place])
-        if best != n:
-            moved ^= {n, best}
+        before = min(near, key=lambda place: again_crossing[place])
+        moved ^= {n} ^ {before}
     return frozenset(moved)
 
 
