@@ -81,7 +81,7 @@ def block_candidates(
     for count in _powers_of_two(min(most, ops)) if shards.count is None else [shards.count]:
         budget = _even(loads, costs, count)
         cuts = cuts_of(loads, Schedule(count, SEQUENTIAL, 1, trains), budget)
-        stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), count)
+        stages = whole_stages(entry, phases, by_cuts(loads.ahead, cuts), count).places
         names = zip(entry.instructions, stages, strict=True)
         yield {(entry.name, op.name): stage for op, stage in names if stage >= 0}
 

@@ -214,7 +214,10 @@ class Step:
         form, ahead = self.forms.at(ahead, stages)
         form = form.on_ipus(apart)
         entry, phases = form.module.entry, form.phases
-        of_op = whole_stages(entry, phases, ahead, stages)
+        of_op, forward_reads, _ = whole_stages(entry, phases, ahead, stages)
+        if forward_reads:
+            form = form.with_forward_reads(forward_reads)
+            entry = form.module.entry
         again: dict[int, dict[int, int]] = {}
         if candidate.recompute == BLOCKS and self.loads.trains:
             for op, reader in made_again_before(entry, phases, of_op, stages).items():

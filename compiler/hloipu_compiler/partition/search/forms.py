@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from hloipu_compiler.cost_survey.stage_memory import Reads, reads_of
 from hloipu_compiler.cost_survey.survey import Survey, with_weights_beside
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Module, with_computation
 from hloipu_compiler.partition.scans.pieces import InPieces
 from hloipu_compiler.partition.scans.splitting import Split
 from hloipu_compiler.partition.scans.staged_loops import (
@@ -24,6 +24,7 @@ from hloipu_compiler.partition.scans.staged_loops import (
     with_carried,
 )
 from hloipu_compiler.partition.search.surveying import PricedOps
+from hloipu_compiler.partition.stages.backward_places import with_forward_reads
 from hloipu_compiler.partition.stages.handing import written_out
 from hloipu_compiler.partition.stages.loads import Loads, loads_of
 from hloipu_compiler.partition.stages.pipelining import Cutting, phases_and_kind
@@ -60,6 +61,12 @@ class Form:
         if count not in self.known:
             self.known[count] = replace(self, survey=self.survey.on_ipus(count), known={})
         return self.known[count]
+
+    def with_forward_reads(self, reads: Mapping[tuple[int, int], int]) -> "Form":
+        """Return the form in which backward ops read forward values that are at hand."""
+        entry = with_forward_reads(self.module.entry, reads)
+        module = with_computation(self.module, entry)
+        return replace(self, module=module, reads=reads_of(entry, self.phases, self.reads.fed))
 
     @cached_property
     def survey_of_beside(self) -> Survey:

@@ -5,7 +5,11 @@ from dataclasses import replace
 
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.partition.stages.backward_places import backward_places, is_small
+from hloipu_compiler.partition.stages.backward_places import (
+    BackwardPlaces,
+    backward_places,
+    is_small,
+)
 from hloipu_compiler.partition.stages.forward_stages import forward_stages
 from hloipu_compiler.partition.training.step_phases import (
     BACKWARD,
@@ -20,8 +24,8 @@ Stages = tuple[int, ...]
 
 def whole_stages(
     entry: Computation, phases: Phases, forward: Mapping[int, int], stages: int
-) -> Stages:
-    """Return the stage of every forward and backward op.
+) -> BackwardPlaces:
+    """Return the stage of every forward and backward op, and what they read there.
 
     `forward` has those of forward ops, and of such backward ops as are marked.
     """
@@ -29,7 +33,7 @@ def whole_stages(
     marked = [position for position in forward if phases.phase[position] == BACKWARD]
     for position in marked:
         stage_by_position[position] = forward[position]
-    return tuple(backward_places(entry, phases, stage_by_position, stages - 1, set(marked)))
+    return backward_places(entry, phases, stage_by_position, stages - 1, set(marked))
 
 
 def owners(

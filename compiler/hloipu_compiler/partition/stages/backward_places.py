@@ -3,24 +3,42 @@
 Backward values flow down: an op is at most where its cotangents come from. Of what is left it takes
 the highest place at which what it reads of the forward pass is at hand. What repeats a forward op,
 such as all that `jax.checkpoint` computes again, is at hand where that one is, and is made where it
-is needed.
+is needed. A cut in the midst of such a block sends forward values on: what is behind the cut reads
+these, so that each place computes its own part of the block again.
 """
 
 from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.ir.shapes import Shape, element_count
+from hloipu_compiler.ir.ops import PRODUCTS
+from hloipu_compiler.ir.shapes import Shape, TupleShape, element_count
 from hloipu_compiler.partition.training.reach import Mask
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.passes.eliminate_common_subexpressions import DISTINCT, key_of_value
+from hloipu_compiler.passes.framework.rewriting import with_operands
 
 Places = tuple[int, ...]
-"""Ascending."""
+"""Ascending, where they are those of one value."""
 
 FEW_ELEMENTS = 64
 """Values of no more elements may be read anywhere."""
 _RESHAPES = frozenset({"reshape", "bitcast"})
+_COSTLY = PRODUCTS | {"rng-bit-generator", "while", "call", "custom-call", "sort"}
+
+
+class BackwardPlaces(NamedTuple):
+    """Where ops are, and what they read there."""
+
+    places: Places
+    """Of every forward and backward op; -1 for others."""
+    forward_reads: Mapping[tuple[int, int], int]
+    """By backward op and operand: the forward value, at hand there, that it reads in place of the
+    operand, which computes the same again elsewhere."""
+    repeated: Mapping[int, int]
+    """By backward op that computes again what a forward op computes: the forward op."""
 
 
 def backward_places(
@@ -29,8 +47,8 @@ def backward_places(
     known: Sequence[int],
     last: int,
     marked: Collection[int] = (),
-) -> list[int]:
-    """Return the place of every forward and backward op; -1 for others.
+) -> BackwardPlaces:
+    """Return the place of every forward and backward op.
 
     `known`: places of forward ops, and those that marks ask for of the backward ops `marked`; -1
     for others; `last`: the highest place that there is.
@@ -52,8 +70,19 @@ def backward_places(
             placed[position] = min(bound, known[position]) if position in marked else min(here)
         if position in repeated:
             at_hand[position] = at_hand[repeated[position]]
-    _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
-    return placed
+    forward_reads = _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
+    return BackwardPlaces(tuple(placed), forward_reads, repeated)
+
+
+def with_forward_reads(entry: Computation, reads: Mapping[tuple[int, int], int]) -> Computation:
+    """Return the entry in which ops read forward values as `BackwardPlaces.forward_reads` says."""
+    instructions = list(entry.instructions)
+    for reader in {reader for reader, _ in reads}:
+        op = instructions[reader]
+        instructions[reader] = with_operands(
+            op, tuple([reads.get((reader, i), i) for i in op.operands])
+        )
+    return replace(entry, instructions=tuple(instructions))
 
 
 def values_at_hand(
@@ -157,12 +186,15 @@ def _bring_to_readers(
     marked: Collection[int],
     at_hand: Sequence[Places],
     placed: list[int],
-) -> None:
+) -> dict[tuple[int, int], int]:
     """Bring ops that need not be where they are to the highest place that reads them.
 
     Down if everything that they read is there: otherwise a mask, say, would be made a stage too
-    early and sent along. What repeats forward ops also up: that place is computed before.
+    early and sent along. What repeats forward ops also up: that place is computed before. Returns
+    what reads the forward op in its place, since that is at hand and costly to repeat there.
     """
+    costly = _costly_to_repeat(entry, repeated)
+    forward_reads: dict[tuple[int, int], int] = {}
     bound_by_marks = set(marked)
     """Marked ops, and what reads them."""
     for position, op in enumerate(entry.instructions):
@@ -173,8 +205,13 @@ def _bring_to_readers(
             continue
         if _is_element(entry, phases, position) and position not in repeated:
             continue
-        users = [placed[i] for i in entry.users[position] if phases.phase[i] == BACKWARD]
-        goal = max(users, default=placed[position])
+        users = [i for i in entry.users[position] if phases.phase[i] == BACKWARD]
+        if position in costly and not isinstance(entry.instructions[position].shape, TupleShape):
+            forward, here = repeated[position], at_hand[position]
+            behind = [i for i in users if placed[i] in here and placed[i] > placed[forward]]
+            forward_reads |= {(i, position): forward for i in behind}
+            users = [i for i in users if i not in behind]
+        goal = max([placed[i] for i in users], default=placed[position])
         if goal < placed[position]:
             operands = entry.instructions[position].operands
             mine = [i for i in operands if phases.phase[i] == BACKWARD]
@@ -188,3 +225,14 @@ def _bring_to_readers(
     for position in repeated:
         if _is_element(entry, phases, position):
             placed[position] = placed[entry.instructions[position].operands[0]]
+    return forward_reads
+
+
+def _costly_to_repeat(entry: Computation, repeated: Mapping[int, int]) -> set[int]:
+    """Return repeated ops that products or random bits are repeated for, unlike most masks."""
+    costly: set[int] = set()
+    for position in sorted(repeated):
+        op = entry.instructions[position]
+        if op.opcode in _COSTLY or not costly.isdisjoint(op.operands):
+            costly.add(position)
+    return costly

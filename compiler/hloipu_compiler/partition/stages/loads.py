@@ -5,7 +5,7 @@ first, values that the backward pass reads where they are read last.
 """
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -72,9 +72,11 @@ def loads_of(
     `constants`: parameters that are no state and stay on the device; `cycles`: of every op;
     `trips`: of ops that were in a loop, by name.
     """
-    loads = _Loading(entry, phases, constants, cycles).loads()
+    loading = _Loading(entry, phases, constants, cycles)
+    loads = loading.loads()
     of_op = [trips.get(entry.instructions[position].name) for position in loads.ahead]
-    return replace(loads, inside=_inside(of_op))
+    inside = _inside(of_op)
+    return replace(loads, inside=_without_checkpoints(inside, loading.again_crossing))
 
 
 def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
@@ -135,6 +137,24 @@ def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
     return frozenset(places)
 
 
+def _without_checkpoints(inside: Set[int], again_crossing: Sequence[float]) -> frozenset[int]:
+    """Return the places within layers, with ends of layers moved out of what is computed again.
+
+    Equal layers may begin anywhere, such as before the norm that ends a block of `jax.checkpoint`.
+    `again_crossing`: by place, bytes of what crosses it that the backward pass computes again.
+    """
+    if not any(again_crossing):
+        return frozenset(inside)
+    last = len(again_crossing) - 1
+    borders = [n for n in range(1, last) if n not in inside]
+    moved, before = set(inside), 0
+    for n, behind in zip(borders, [*borders[1:], last], strict=True):
+        near = sorted(range(before + 1, behind), key=lambda place: abs(place - n))
+        before = min(near, key=lambda place: again_crossing[place])
+        moved ^= {n} ^ {before}
+    return frozenset(moved)
+
+
 class _Loading:
     def __init__(
         self, entry: Computation, phases: Phases, constants: Sequence[int], cycles: Sequence[float]
@@ -150,6 +170,8 @@ class _Loading:
         self.count = len(self.ahead)
         self.trains = bool(phases.gradients)
         self.tied: list[tuple[int, int, float]] = []
+        self.again_crossing: Sequence[float] = ()
+        """By place: bytes of what crosses it that the backward pass computes again."""
 
     def loads(self) -> Loads:
         backward, stash = self._backward()
@@ -160,14 +182,21 @@ class _Loading:
         update = sum(self.cycles[n] for n, phase in enumerate(self.phases.phase) if phase == UPDATE)
         return Loads(
             self.ahead, _sums(forward), _sums(backward), _sums(state), _sums(optimizer),
-            _sums(gradients), _sums(stash), np.array(self._crossing()), update, self.trains,
+            _sums(gradients), _sums(stash), np.array(self._crossing(self.ahead)), update,
+            self.trains,
             updates=updates, tied=tuple(self.tied),
         )  # fmt: skip
 
     def _backward(self) -> tuple[Floats, Floats]:
         """Return the cycles of backward ops and the bytes that wait for them, by place."""
         cycles, stash = np.zeros(self.count), np.zeros(self.count)
-        places = backward_places(self.entry, self.phases, self.place, self.count - 1)
+        placed = backward_places(self.entry, self.phases, self.place, self.count - 1)
+        places, phase = placed.places, self.phases.phase
+        self.again_crossing = self._crossing(
+            n
+            for n in {*placed.repeated.values()}
+            if all(phase[user] != BACKWARD for user in self.entry.users[n])
+        )
         waits: dict[int, int] = {}
         for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:
@@ -225,10 +254,11 @@ class _Loading:
             updates[:, at] = np.maximum(updates[:, at], needed)
         return state, optimizer, trained, updates
 
-    def _crossing(self) -> list[float]:
+    def _crossing(self, positions: Iterable[int]) -> list[float]:
+        """Return the bytes of some forward values that later ops read, by place."""
         change = [0.0] * (self.count + 2)
-        for number, position in enumerate(self.ahead):
-            users = self.entry.users[position]
+        for position in positions:
+            number, users = self.place[position], self.entry.users[position]
             last = max((self.place[user] for user in users), default=-1)
             if last > number:
                 size = float(byte_count(self.entry.instructions[position].shape))

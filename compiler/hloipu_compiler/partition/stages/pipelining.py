@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.stages.assignment import (
@@ -14,6 +14,7 @@ from hloipu_compiler.partition.stages.assignment import (
     split_gradients,
     whole_stages,
 )
+from hloipu_compiler.partition.stages.backward_places import BackwardPlaces, with_forward_reads
 from hloipu_compiler.partition.stages.block_recomputing import with_blocks_again
 from hloipu_compiler.partition.stages.branch_places import Spots, needs_cycles, spots_of
 from hloipu_compiler.partition.stages.branches import (
@@ -108,9 +109,14 @@ class Cutting:
     """The IPUs of each stage, where they are asked for."""
 
     @cached_property
+    def placed(self) -> BackwardPlaces:
+        """The stage of each op, and what it reads there."""
+        return whole_stages(self.module.entry, self.phases, self.ahead, self.count)
+
+    @property
     def stages(self) -> Stages:
         """The stage of each op."""
-        return whole_stages(self.module.entry, self.phases, self.ahead, self.count)
+        return self.placed.places
 
     @cached_property
     def branches(self) -> Mapping[int, int]:
@@ -207,6 +213,9 @@ def pipelined(
     Where nobody has found the cycles that branches need, they go by what ops make and read. Raises
     StagingError E0507 for a device map that does not fit.
     """
+    if reads := cutting.placed.forward_reads:
+        entry = with_forward_reads(cutting.module.entry, reads)
+        cutting = replace(cutting, module=with_computation(cutting.module, entry))
     module, count, entry = cutting.module, cutting.count, cutting.module.entry
     if request.micro_batches > 1:
         apart = split_gradients(entry, cutting.phases, cutting.stages)

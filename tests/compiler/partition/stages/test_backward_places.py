@@ -7,6 +7,7 @@ import pytest
 import hloipu
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.partition.stages.assignment import whole_stages
+from hloipu_compiler.partition.stages.backward_places import with_forward_reads
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
 
 ARRAY, BOTH = "f32[128]", "(f32[128], s32[128])"
@@ -102,12 +103,18 @@ def test_backward_ops_read_no_stage_below_and_elements_stay_with_their_tuples(se
         entry = hloipu.verify(drawn.text).entry
         phase = tuple(drawn.phase.get(op.name, "") for op in entry.instructions)
         phases = Phases(phase, (), (), (), (), -1, (), ())
-        stages = whole_stages(entry, phases, cut(random, entry, phases, count), count)
-        for position, op in enumerate(entry.instructions):
+        placed = whole_stages(entry, phases, cut(random, entry, phases, count), count)
+        stages = placed.places
+        read = with_forward_reads(entry, placed.forward_reads)
+        for position, op in enumerate(read.instructions):
             mine = [stages[i] for i in op.operands if phase[i] == BACKWARD]
             if phase[position] == BACKWARD:
                 assert 0 <= stages[position] <= min(mine, default=count - 1)
                 assert not is_element(op) or [stages[position]] == mine
+        for (reader, again), forward in placed.forward_reads.items():
+            assert entry.instructions[forward].shape == entry.instructions[again].shape
+            users = [n for n in entry.users[forward] if phase[n] == FORWARD]
+            assert stages[reader] in [stages[n] for n in users]  # it is there already
 
 
 MASKED = """HloModule m
@@ -138,5 +145,35 @@ def test_mask_that_is_reshaped_there_and_back_again_is_what_the_forward_pass_has
     for name, n in at.items():
         phase[n] = FORWARD if name in forward else BACKWARD if name in backward else ""
     marks = {at[name]: stage for name, stage in {**forward, "r1": 1, "g1": 1, "g0": 0}.items()}
-    stages = whole_stages(entry, Phases(tuple(phase), (), (), (), (), -1, (), ()), marks, 2)
+    stages = whole_stages(entry, Phases(tuple(phase), (), (), (), (), -1, (), ()), marks, 2).places
     assert [stages[at[name]] for name in ("again", "r1", "g1", "g0")] == [1, 1, 1, 0]
+
+
+BLOCK = """HloModule m
+ENTRY e {
+  x = f32[128,128] parameter(0)
+  w = f32[128,128] parameter(1)
+  f0 = f32[128,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  f1 = f32[128,128] tanh(f0)
+  f2 = f32[128,128] dot(f1, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  r0 = f32[128,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  r1 = f32[128,128] tanh(r0)
+  g2 = f32[128,128] dot(f2, r1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g1 = f32[128,128] multiply(g2, r1)
+  ROOT g0 = f32[128,128] dot(g1, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_cut_within_a_checkpoint_has_each_stage_compute_its_own_part_again() -> None:
+    entry = hloipu.verify(BLOCK).entry
+    at = {op.name: n for n, op in enumerate(entry.instructions)}
+    phase = {"f": FORWARD, "r": BACKWARD, "g": BACKWARD}
+    phases = Phases(
+        tuple(phase.get(op.name[0], "") for op in entry.instructions), (), (), (), (), -1, (), ()
+    )
+    cut = {at["f0"]: 0, at["f1"]: 0, at["f2"]: 1}
+    placed = whole_stages(entry, phases, cut, 2)
+    stages = {name: placed.places[n] for name, n in at.items() if n > 1}
+    assert stages == {"f0": 0, "f1": 0, "f2": 1, "r0": 0, "r1": 0, "g2": 1, "g1": 0, "g0": 0}
+    assert placed.forward_reads == {(at["g2"], at["r1"]): at["f1"]}

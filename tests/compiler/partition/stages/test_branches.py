@@ -42,7 +42,7 @@ def spots(module_text: str, weights: int = 2, branches: int = 2, **cycles: float
     state = tuple(Pair(n, n) for n in range(weights)) if "update" in module_text else ()
     roles = Roles(state, (weights,))
     phases = phases_of(entry, roles) if state else inference_phases(entry, roles)
-    stages = whole_stages(entry, phases, marked_stages(entry), 1)
+    stages = whole_stages(entry, phases, marked_stages(entry), 1).places
     known = marked_branches(entry)
     branch_counts(phases, stages, known, 1)
     costs = [cycles.get(x.name.replace(".", "_"), 1.0) for x in entry.instructions]

@@ -27,7 +27,7 @@ def test_formed_steps_compute_the_same(step: Step, stages: int) -> None:
     )
     ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
     cut = {position: place * stages // len(ahead) for place, position in enumerate(ahead)}
-    placed = whole_stages(module.entry, phases, cut, stages)
+    placed = whole_stages(module.entry, phases, cut, stages).places
     made = formed(module, phases, placed, stages)
     opcodes = {x.opcode for x in made.module.entry.instructions}
     assert opcodes <= {"parameter", "call", "get-tuple-element", "tuple"}

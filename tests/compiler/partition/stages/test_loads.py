@@ -2,8 +2,8 @@
 
 import hloipu
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.partition.stages.loads import layers_of
-from hloipu_compiler.partition.training.step_phases import FORWARD, Phases
+from hloipu_compiler.partition.stages.loads import layers_of, loads_of
+from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
 from tests.support.cases import each
 
 CONTRACTED = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
@@ -45,3 +45,40 @@ def test_a_layer_in_whose_midst_a_mask_is_made_is_one(layers: int) -> None:
     assert len(set.union(*names) - {None}) == layers
     assert {of_op[name] for name in ("c", "e", "mask")} == names[0]
     assert "last" not in of_op  # one product is no layer
+
+
+def checkpointed(layers: int) -> tuple[Computation, Phases]:
+    """Return layers `s = sine(dot(h, w))`, each a checkpoint that the backward pass repeats."""
+    array = "f32[64,64]"
+    lines = [f"h = {array} parameter(0)"]
+    lines += [f"w{n} = {array} parameter({n + 1})" for n in range(layers)]
+    for n in range(layers):
+        previous = f"s{n - 1}" if n else "h"
+        lines += [f"d{n} = {array} dot({previous}, w{n}), {CONTRACTED}"]
+        lines += [f"s{n} = {array} sine(d{n})"]
+    gradient = f"s{layers - 1}"
+    for n in reversed(range(layers)):
+        previous = f"s{n - 1}" if n else "h"
+        lines += [f"rd{n} = {array} dot({previous}, w{n}), {CONTRACTED}"]
+        lines += [f"rs{n} = {array} cosine(rd{n})"]
+        lines += [f"g{n} = {array} multiply({gradient}, rs{n})"]
+        gradient = f"g{n}"
+    body = "\n  ".join([*lines[:-1], f"ROOT {lines[-1]}"])
+    entry = hloipu.verify(f"HloModule m\n\nENTRY e {{\n  {body}\n}}\n").entry
+    phase = ["" if op.parameter_number >= 0 else BACKWARD for op in entry.instructions]
+    for position, op in enumerate(entry.instructions):
+        if op.opcode in ("sine", "dot") and op.name[0] != "r":
+            phase[position] = FORWARD
+    return entry, Phases(tuple(phase), (), (), (), (), -1, (), ())
+
+
+def test_layers_end_where_checkpoints_end() -> None:
+    """Blocks found equal from sine to dot: cut there, both sides would compute a block again."""
+    entry, phases = checkpointed(4)
+    trips = {f"s{n}": (0, n) for n in range(4)} | {f"d{n}": (0, n - 1) for n in range(1, 4)}
+    cycles = [1.0] * len(entry.instructions)
+    loads = loads_of(entry, phases, (), cycles, trips)
+    names = [entry.instructions[position].name for position in loads.ahead]
+    assert names == ["d0", "s0", "d1", "s1", "d2", "s2", "d3", "s3"]
+    assert {n for n in range(1, 8) if n not in loads.inside} >= {2, 4, 6}
+    assert {3, 5} <= loads.inside
