@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Tensors,
     codelet,
 )
-from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
+from hloipu_runtime.codelets.core.grids import moved, pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.core.placing import first_start
 from hloipu_runtime.codelets.costs.convolution import (
     ConvolutionShape,
@@ -155,8 +155,8 @@ class Convolution(Codelet):
         # The short last piece is convolved apart.
         made = [
             self._in_pieces(
-                np.moveaxis(split(lhs, of_lhs, *run), of_lhs, left),
-                np.moveaxis(split(rhs, of_rhs, *run), of_rhs, right),
+                moved(split(lhs, of_lhs, *run), of_lhs, left),
+                moved(split(rhs, of_rhs, *run), of_rhs, right),
                 together,
                 windows,
                 tuple(others),
