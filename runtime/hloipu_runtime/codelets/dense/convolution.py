@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Tensors,
     codelet,
 )
-from hloipu_runtime.codelets.core.grids import pair, piece_runs, repeat, split
+from hloipu_runtime.codelets.core.grids import moved, pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.core.placing import first_start
 from hloipu_runtime.codelets.costs.convolution import (
     ConvolutionShape,
@@ -155,8 +155,8 @@ class Convolution(Codelet):
         # The short last piece is convolved apart.
         made = [
             self._in_pieces(
-                np.moveaxis(split(lhs, of_lhs, *run), of_lhs, left),
-                np.moveaxis(split(rhs, of_rhs, *run), of_rhs, right),
+                moved(split(lhs, of_lhs, *run), of_lhs, left),
+                moved(split(rhs, of_rhs, *run), of_rhs, right),
                 together,
                 windows,
                 tuple(others),
@@ -211,17 +211,18 @@ class Convolution(Codelet):
         return found
 
     def zero_ends(self, operand: int) -> Sizes:
-        """Let zeros stand for padding, and beyond the last of the input features."""
-        if self.feature_groups > 1 or self.batch_groups > 1:
-            return ()
+        """Let zeros stand for padding, and beyond the last of the input features, but of groups."""
+        if self.feature_groups * self.batch_groups > 1:
+            return self.lhs[2:] if operand == 0 else ()
         return self.lhs[1:] if operand == 0 else self.rhs[:1]
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
-        """Let results be computed that nobody reads, but add no such terms."""
-        summed = (self.lhs[1:], (self.rhs[0], *self.rhs[2:]))
-        groups = self.feature_groups * self.batch_groups
-        return groups == 1 and not any(
-            ends[d] for ends, dimensions in zip(unused, summed, strict=False) for d in dimensions
+        """Let results be computed that nobody reads, but add no such terms, nor split groups."""
+        needed = [self.lhs[1:], (self.rhs[0], *self.rhs[2:])]
+        if self.feature_groups * self.batch_groups > 1:
+            needed = [self.lhs, self.rhs]
+        return not any(
+            ends[d] for ends, dimensions in zip(unused, needed, strict=False) for d in dimensions
         )
 
     def combined_with(

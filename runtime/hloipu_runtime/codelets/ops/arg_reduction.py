@@ -11,10 +11,11 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Array, Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.grids import moved
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import compact
+from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.reduction import arg_extremum
 
 _OF_ORDER = frozenset({"and", "compare", "not", "or", "select"})
 _OWN_ORDERS = ("", "FLOAT", "SIGNED", "UNSIGNED")
@@ -71,12 +72,18 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 
     None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
-    few = np.moveaxis(compact(places), dimension, -1)
-    if not few.size or few.shape[-1] != x.shape[dimension]:
+    few = moved(compact(places), dimension, x.ndim - 1)
+    rows = contiguous(moved(x, dimension, x.ndim - 1))
+    count = rows.shape[-1]
+    if not few.size or few.shape[-1] != count:
         return None
     if (few[..., 1:] < few[..., :-1]).any():
         return None  # of equal values the first is not sure to have the lowest place
-    values, at = arg_extremum(x, dimension, largest=largest, place_dtype="int64")
+    at = np.asarray(rows.argmax(-1) if largest else rows.argmin(-1))
+    lines = rows.reshape(-1, count)
+    values = lines[np.arange(len(lines)), at.reshape(-1)].reshape(at.shape)
     if not values.all():
         return None
+    if few.size == count:
+        return [values, np.asarray(few.reshape(count)[at])]
     return [values, np.take_along_axis(few, at[..., np.newaxis], -1)[..., 0]]

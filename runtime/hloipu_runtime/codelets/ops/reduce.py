@@ -23,6 +23,7 @@ from hloipu_runtime.codelets.core.codelet import (
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import (
     are_stored_once,
+    moved,
     one_by_one,
     one_of,
     piece_runs,
@@ -271,7 +272,7 @@ class Reduce(Codelet):
             return self._equal_pieces(arrays, rank)
         dim = rank + cut + self.dimensions[cut]
         found = [
-            self._pieces([np.moveaxis(split(x, dim, *run), dim, rank + cut) for x in arrays],
+            self._pieces([moved(split(x, dim, *run), dim, rank + cut) for x in arrays],
                          rank, cut + 1)
             for run in piece_runs(arrays[0].shape[dim], self.parts[cut])
         ]  # fmt: skip

@@ -58,29 +58,31 @@ def test_parts_hold_the_value_and_zeros_beyond_its_ends(lies_in_another: bool) -
         np.testing.assert_array_equal(parts[r, c], padded[2 * r : 2 * r + 4, 3 * c : 3 * c + 3])
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(36))
 def test_a_convolution_of_all_tiles_at_once_is_that_of_the_whole(seed: int) -> None:
     draw = Random(seed)
     size, taps, stride, base = 24, draw.choice([2, 3]), draw.choice([1, 2]), draw.choice([1, 1, 2])
+    groups = 3 if seed >= 24 else 1
     low, high, parts = draw.randint(0, 2), draw.randint(0, 2), draw.choice([1, 2, 3, 4])
     outputs = (low + (size - 1) * base + 1 + high - taps) // stride + 1
-    cut = draw.choice([0, 2])
+    cut = draw.choice([0, 2]) if groups == 1 else 0
     codelet = Convolution(
         (0, 2, 1), (1, 2, 0), (0, 2, 1), ((taps, stride, low, high, base, 1),), (False,), "f32",
-        cuts=((0, cut),) if cut else (),
+        feature_groups=groups, cuts=((0, cut),) if cut else (),
     )  # fmt: skip
     numbers = np.random.default_rng(seed)
     image = numbers.standard_normal((2, size, 3), np.float32)
-    kernel = numbers.standard_normal((taps, 3, 4), np.float32)
+    features = 4 if groups == 1 else 6
+    kernel = numbers.standard_normal((taps, 3 // groups, features), np.float32)
     pieces = (2,) if cut else ()
-    shapes = [image.shape, kernel.shape, (*pieces, 2, outputs, 4)]
+    shapes = [image.shape, kernel.shape, (*pieces, 2, outputs, features)]
     tensors = [Tensor("f32", shape) for shape in shapes]
     block = -(-outputs // parts)
     block += block % base  # as many as lie alike between zeros put in
     parts = -(-outputs // block)
     extents = [n for n in (*pieces, parts) if n > 1]
     along = Span(len(extents) - 1, block, 0, block) if parts > 1 else whole(outputs)
-    spans = (*((Span(0, 1, 0, 1),) if cut else ()), whole(2), along, whole(4))
+    spans = (*((Span(0, 1, 0, 1),) if cut else ()), whole(2), along, whole(features))
     tiles = Tiles(tuple(extents), tuple([parts, 1][-len(extents) :]) if extents else ())
     needed = required_spans(
         codelet.indexing(tensors[:2], tensors[2:]), [spans], [shapes[2]], shapes[:2]
@@ -106,7 +108,8 @@ def test_a_convolution_of_all_tiles_at_once_is_that_of_the_whole(seed: int) -> N
         if rest or not 0 <= at < size:
             continue
         for c in range(3):
-            term = image[:, at, c, None].astype(np.float64) * kernel[t, c]
+            mine = slice(None) if groups == 1 else slice(2 * c, 2 * c + 2)
+            term = image[:, at, c, None].astype(np.float64) * kernel[t, c % (3 // groups), mine]
             here = expected[c // cut] if cut else expected
-            here[:, o] += term
+            here[:, o, mine] += term
     np.testing.assert_allclose(target.whole(), expected, rtol=1e-5, atol=1e-5)
