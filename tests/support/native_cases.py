@@ -58,6 +58,8 @@ def every_op(element_type: str) -> Expression:
     add("select", (3, 0, 1), element_type)
     for direction in ("EQ", "NE", "GE", "GT", "LE", "LT"):
         add("compare", (0, 1), "pred", direction=direction)
+        if ELEMENT_TYPES[element_type].is_float:
+            add("compare", (0, 1), "pred", direction=direction, type="TOTALORDER")
     if element_type != "pred":
         add("clamp", (0, 1, 2), element_type)
     for other in TYPES:

@@ -1,16 +1,16 @@
 """Scatter, with duplicates in index order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner
-from hloipu_runtime.kernels.core.movement import contiguous, index_of
+from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
 from hloipu_runtime.kernels.native.targets import Targets
 
@@ -180,22 +180,37 @@ def _one_by_one(
     operands: Sequence[Array], indices: Array, windows: Sequence[Array], form: Form, how: How
 ) -> list[Array]:
     """Combine windows one after another: no target has to be computed or sorted."""
-    rows, valid = form.rows.checked(indices)
     out = _owned(operands, how.in_place)
-    sizes = [form.shape[d] for d in form.moving]
-    numbers = range(form.count) if valid is None else np.flatnonzero(valid).tolist()
-    firsts = rows.reshape(-1).tolist()
     from hloipu_runtime.kernels.scatter_rows import combine_window
 
-    for number in numbers:
-        corner = [0] * len(form.shape)
-        rest = firsts[number]
-        for d, size in zip(reversed(form.moving), reversed(sizes), strict=True):
-            rest, corner[d] = divmod(rest, size)
-        at = index_of(slice(s, s + n) for s, n in zip(corner, form.window, strict=True))
+    for number, at in _windows_inside(form, indices):
+        if how.combiner == "assign":
+            for o, w in zip(out, windows, strict=True):
+                o[at] = w[number]
+            continue
         places, parts = [o[at] for o in out], [w[number] for w in windows]
         combine_window(places, parts, how.combiner, how.element_types)
     return out
+
+
+def _windows_inside(form: Form, indices: Array) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield the number and the place of each window within bounds: few, so Python's numbers do."""
+    firsts = [0] * form.count if form.rows.base is None else form.rows.base.reshape(-1).tolist()
+    for at, limit, pitch in form.rows.starts:
+        starts = (indices if at is None else indices[at]).reshape(-1).tolist()
+        for number, start in enumerate(starts):
+            if not 0 <= start <= limit:
+                firsts[number] = None
+            elif firsts[number] is not None:
+                firsts[number] += start * pitch
+    for number, rest in enumerate(firsts):
+        if rest is None:
+            continue
+        corner: list[Any] = [slice(n) for n in form.window]
+        for d in reversed(form.moving):
+            rest, start = divmod(rest, form.shape[d])
+            corner[d] = slice(start, start + form.window[d])
+        yield number, (*corner, ...)
 
 
 def _owned(arrays: Sequence[Array], in_place: bool) -> list[Array]:

@@ -28,6 +28,9 @@ INDEXED_CHUNK_ELEMENTS = 1 << 15
 WIDE_ROW, LARGE_SCATTER = 8, 1 << 14
 """Elements of a row, and of all, from which on rounds take less than indexing elements."""
 
+SMALL_ROUND_ELEMENTS = 1 << 11
+"""Fewer of a table take less, as often as it has updates, than the calls of a round."""
+
 ROUND_ELEMENTS = 1 << 15
 """Of the rows of a piece's targets: with a round's updates they stay in a second-level cache."""
 
@@ -112,11 +115,19 @@ def combine_rows(
                 _combining(combiner, element_types)(current, rows)
         for table, new in zip(tables, current, strict=True):
             table[at] = new
-    elif indexed and (rows[0].shape[1] < WIDE_ROW or rows[0].size < LARGE_SCATTER):
+    elif indexed and not _rounds_pay(tables[0], rows[0]):
         _indexed(tables[0], targets, rows[0], monoid, element_types[0])
     else:
         with quietly():
             _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
+
+
+def _rounds_pay(table: Array, rows: Array) -> bool:
+    """Whether rounds, or targets reduced by themselves, take less than indexing elements."""
+    count, width = rows.shape
+    if width < WIDE_ROW or rows.size < LARGE_SCATTER:
+        return False
+    return table.size >= SMALL_ROUND_ELEMENTS or count >= CHAIN_ROUNDS * len(table) ** 2
 
 
 def _can_be_indexed(monoid: str, element_type: str, table: Array, rows: Array) -> bool:

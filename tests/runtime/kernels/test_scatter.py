@@ -44,13 +44,14 @@ def one_by_one(
     ],
 )
 @pytest.mark.parametrize("dtype", ["int32", "float32", "float64"])
+@pytest.mark.parametrize(("count", "width"), [(40, 3), (5, 3), (1, 3), (1100, 16)])
 def test_rows_with_repeated_indices(
-    monoid: str, combine: Callable[[Any, Any], Any], dtype: str
+    monoid: str, combine: Callable[[Any, Any], Any], dtype: str, count: int, width: int
 ) -> None:
     rng = np.random.default_rng(1)
-    operand = rng.integers(-4, 5, (6, 3)).astype(dtype)
-    indices = rng.integers(-2, 8, (40, 1))
-    updates = rng.integers(-2, 3, (40, 3)).astype(dtype)
+    operand = rng.integers(-4, 5, (6, width)).astype(dtype)
+    indices = rng.integers(-2, 8, (count, 1))
+    updates = rng.integers(-1 if monoid == "multiply" else -2, 2, (count, width)).astype(dtype)
     element = {"int32": "s32", "float32": "f32", "float64": "f64"}[dtype]
     before = operand.copy()
     got = scatter([operand], indices, [updates], ROWS, monoid, [element])[0]

@@ -201,9 +201,12 @@ def _compare(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[
     from hloipu_runtime.kernels.elementwise.compare import is_own_order
 
     parameters = dict(node.parameters)
+    op = "compare"
     if not is_own_order(str(parameters.get("type") or "") or None, types[0]):
-        return None
-    return writer.op(f"compare:{parameters['direction']}", "pred", *given)
+        if not _is_float(types[0]):
+            return None
+        op = "compare_totally"
+    return writer.op(f"{op}:{parameters['direction']}", "pred", *given)
 
 
 def _select(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str]) -> int | None:

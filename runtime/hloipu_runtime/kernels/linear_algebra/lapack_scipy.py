@@ -61,12 +61,10 @@ def getrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     """LU with partial pivoting: (a) to (lu, pivots counted from 1, info)."""
     (a,) = operands
     m, n = a.shape[-2:]
-
-    def of_one(routine: Any, at: tuple[int, ...]) -> Sequence[object]:
-        lu, pivots, info = routine(a[at])
-        return lu, pivots + 1, info
-
-    return _of_each("getrf", a, [((m, n), a.dtype), ((min(m, n),), INT32), ((), INT32)], of_one)
+    kinds: Kinds = [((m, n), a.dtype), ((min(m, n),), INT32), ((), INT32)]
+    results = _of_each("getrf", a, kinds, lambda routine, at: routine(a[at]))
+    results[1] += 1
+    return results
 
 
 def geqrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:

@@ -176,14 +176,21 @@ def _flushed(g: Given, value: str) -> str:
     return g.text.new(f"fmul {g.kind} {one}, {value}")
 
 
-def _ordered_extremum(g: Given) -> str:
-    """Write `max` or `min` by the order of bits: NaN wins, +0 over -0, nothing is flushed."""
-    text, (integer, width) = g.text, _bits(g)
-    bits, keys = [_as_bits(g, x) for x in g.values], []
+def _order_keys(g: Given, bits: Sequence[str]) -> list[str]:
+    """Return integers that are ordered as IEEE's total order of floats of these bits."""
+    text, (integer, width), keys = g.text, _bits(g), []
     for value in bits:
         sign = text.new(f"ashr {integer} {value}, {width - 1}")
         mask = text.new(f"lshr {integer} {sign}, 1")
         keys.append(text.new(f"xor {integer} {value}, {mask}"))
+    return keys
+
+
+def _ordered_extremum(g: Given) -> str:
+    """Write `max` or `min` by the order of bits: NaN wins, +0 over -0, nothing is flushed."""
+    text, integer = g.text, _bits(g)[0]
+    bits = [_as_bits(g, x) for x in g.values]
+    keys = _order_keys(g, bits)
     relation = "sgt" if g.detail == "max" else "slt"
     wins = text.new(f"icmp {relation} {integer} {keys[1]}, {keys[0]}")
     wins = text.new(f"or i1 {wins}, {_is_nan(g, g.values[1])}")
@@ -238,6 +245,13 @@ def _compare(g: Given) -> str:
     else:
         relation = f"icmp {'s' if kind[0] == 's' else 'u'}{direction.lower()}"
     return g.text.new(f"{relation} {g.source} {g.values[0]}, {g.values[1]}")
+
+
+def _compare_totally(g: Given) -> str:
+    """Compare floats in IEEE's total order."""
+    keys = _order_keys(g, [_as_bits(g, x) for x in g.values])
+    signed = "s" if g.detail not in ("EQ", "NE") else ""
+    return g.text.new(f"icmp {signed}{g.detail.lower()} {_bits(g)[0]} {', '.join(keys)}")
 
 
 def _select(g: Given) -> str:
@@ -434,6 +448,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "round_away": _round_away_from_zero,
     "is_finite": _is_finite,
     "compare": _compare,
+    "compare_totally": _compare_totally,
     "select": _select,
     "ordered_extremum": _ordered_extremum,
     "integer_extremum": _integer_extremum,
