@@ -17,8 +17,8 @@ from contextlib import closing, contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
-from hloipu.sweeping.dispatch import DIED, Dispatch
 from hloipu.sweeping.jobs import ended_after
+from hloipu.sweeping.running import DIED, Dispatch
 from hloipu.sweeping.workers import Workers, workers_for
 from tests.support.xla_oracle import Oracle
 

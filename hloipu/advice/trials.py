@@ -9,8 +9,7 @@ from hloipu.options.table import OPTIONS, Options
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import HloipuError
-from hloipu_runtime.report.change import Change
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Change, Finding
 from hloipu_runtime.watching import Search, doing
 
 Compile = Callable[[Module, Options], CompiledProgram | None]

@@ -5,6 +5,7 @@ gradients are added up here, in numpy, as docs/many-ipus.md says; then comes one
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +26,24 @@ Compute = Callable[[Module, Sequence[Sequence[Array]]], list[list[Array]]]
 """Computes a module on several lists of arguments."""
 
 
+class GivenStep(NamedTuple):
+    """A step as a reference runs it, and what it is run on."""
+
+    step: ReferenceStep
+    begun: Begun
+    elements: Elements
+
+    @property
+    def first_arguments(self) -> list[Array]:
+        """What the first replica begins with."""
+        arguments: Numbered = {**self.begun.constants[0], **self.begun.states[0]}
+        for feed in self.step.wrapping.feeds:
+            arguments |= zip(feed.places, self.elements[feed.name][0], strict=True)
+        return [arguments[n] for n in sorted(arguments)]
+
+
 def values_of_reference(
-    step: ReferenceStep,
-    begun: Begun,
-    elements: Elements,
+    given: GivenStep,
     updates: int,
     reference: Reference,
     *,
@@ -39,18 +54,17 @@ def values_of_reference(
     `report_progress` is called after each update.
     """
     try:
-        return _Run(step, begun, elements, _asking(reference)).values(updates, report_progress)
+        return _Run(given, _asking(reference)).values(updates, report_progress)
     except _UnknownError as error:
         return str(error)
 
 
-def values_of_parts(
-    step: ReferenceStep, begun: Begun, elements: Elements, reference: Reference
-) -> tuple[Numbered, Numbered] | str:
+def values_of_parts(given: GivenStep, reference: Reference) -> tuple[Numbered, Numbered] | str:
     """Return the results of one plain step, and those of its two parts on the same arguments."""
+    step, begun, _ = given
     if step.parts is None:
         return {}, {}
-    run = _Run(step, begun, elements, _asking(reference))
+    run = _Run(given, _asking(reference))
     try:
         plain = run.plain([0], begun.states[:1])[0]
         gradients, inside, new = run.micro_batch([0], begun.states[:1])
@@ -62,13 +76,11 @@ def values_of_parts(
     return plain, results
 
 
-def values_of_plain_step(
-    step: ReferenceStep, begun: Begun, elements: Elements, reference: Reference
-) -> Numbered | str:
+def values_of_plain_step(given: GivenStep, reference: Reference) -> Numbered | str:
     """Return the results of one plain step, or why the reference cannot tell."""
     try:
-        run = _Run(step, begun, elements, _asking(reference))
-        return run.plain([0], begun.states[:1])[0]
+        run = _Run(given, _asking(reference))
+        return run.plain([0], given.begun.states[:1])[0]
     except _UnknownError as error:
         return str(error)
 
@@ -92,11 +104,8 @@ def _asking(reference: Reference) -> Compute:
 class _Run:
     """A run of steps by a reference."""
 
-    def __init__(
-        self, step: ReferenceStep, begun: Begun, elements: Elements, compute: Compute
-    ) -> None:
-        self.step = step
-        self.elements = elements
+    def __init__(self, given: GivenStep, compute: Compute) -> None:
+        self.step, begun, self.elements = given
         self.constants = begun.constants
         self.states = [dict(state) for state in begun.states]
         self.compute = compute

@@ -10,7 +10,7 @@ from hloipu_compiler.partition.search.candidate import Estimate
 from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.memory.categories import Category
 from hloipu_runtime.memory.report import MemoryReport
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.report.verdict import saved_text
 

@@ -38,14 +38,12 @@ class Integers(Kind):
     """Different integers of a range, in an order: `2,0,3`."""
 
     metavar_text: ClassVar[str] = "N,N,…"
+    expected_text: ClassVar[str] = (
+        "a list of different integers from {0.least} to {0.most}, such as 2,3"
+    )
 
     least: int
     most: int
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return f"a list of different integers from {self.least} to {self.most}, such as 2,3"
 
     def read(self, text: str) -> object:
         """Return the integers between commas."""
@@ -158,21 +156,15 @@ class Files(Names):
 class Pairs(Kind):
     """`KEY=VALUE`, each given by a use of the option of its own; no key twice."""
 
+    metavar_text: ClassVar[str] = "{0.key}={0.value.metavar}"
+    expected_text: ClassVar[str] = (
+        "{0.key}=VALUE, no {0.key} twice, where VALUE is {0.value.expected}"
+    )
     repeatable: ClassVar[bool] = True
     merges: ClassVar[bool] = True
 
     key: str
     value: Kind
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return f"{self.key}={self.value.metavar}"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return f"{self.key}=VALUE, no {self.key} twice, where VALUE is {self.value.expected}"
 
     def read(self, text: str) -> object:
         """Return the one pair."""
@@ -213,11 +205,7 @@ class FilesByName(Pairs):
     """`NAME=FILE`, each given by a use of the option of its own."""
 
     __slots__ = ()
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return f"{self.key}=FILE"
+    metavar_text: ClassVar[str] = "{0.key}=FILE"
 
     def names_file(self, value: object) -> bool:
         """Say that they do."""

@@ -38,16 +38,17 @@ class Kind:
 
     metavar_text: ClassVar[str] = "TEXT"
     expected_text: ClassVar[str] = "a text that is not empty"
+    """Both may name fields of the kind: `an integer from {0.least}`."""
 
     @property
     def metavar(self) -> str:
         """What stands for the value in a help text."""
-        return self.metavar_text
+        return self.metavar_text.format(self)
 
     @property
     def expected(self) -> str:
         """Description of a value for messages: `ipus is …`."""
-        return self.expected_text
+        return self.expected_text.format(self)
 
     def read(self, text: str) -> object:
         """Return the value that `text` stands for, or None."""
@@ -135,14 +136,10 @@ class Integer(Kind):
     """An integer of a range, both ends included."""
 
     metavar_text: ClassVar[str] = "N"
+    expected_text: ClassVar[str] = "an integer from {0.least} to {0.most}"
 
     least: int
     most: int
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return f"an integer from {self.least} to {self.most}"
 
     def read(self, text: str) -> object:
         """Return the integer that `text` writes in decimal."""
@@ -159,18 +156,11 @@ class Integer(Kind):
 class CountOrWord(Kind):
     """An integer of a range, or one word in its place."""
 
+    metavar_text: ClassVar[str] = "{0.count.metavar}|{0.word}"
+    expected_text: ClassVar[str] = "{0.count.expected}, or {0.word}"
+
     count: Integer
     word: str
-
-    @property
-    def metavar(self) -> str:
-        """What stands for the value in a help text."""
-        return f"{self.count.metavar}|{self.word}"
-
-    @property
-    def expected(self) -> str:
-        """What a value is."""
-        return f"{self.count.expected}, or {self.word}"
 
     def read(self, text: str) -> object:
         """Return the word or the integer."""

@@ -28,7 +28,6 @@ from hloipu.training.programs import (
     training_programs,
 )
 from hloipu.training.record import History, Recorder, live, mean_of
-from hloipu.training.state import HostState
 from hloipu_compiler.plan.roles import CALL
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
 from hloipu_runtime.compiled import CompiledProgram
@@ -42,6 +41,14 @@ from hloipu_runtime.streams.element import LeafSpec
 
 if TYPE_CHECKING:
     from hloipu.hosts import HostsSession
+import threading
+from typing import TYPE_CHECKING
+
+from hloipu_runtime.errors import HostError
+
+if TYPE_CHECKING:
+    from hloipu.hosts import HostsSession
+
 
 _OWN_OPTIONS = {"loop": "steps_per_execution= of fit", "feed": "feeds=", "outfeed": "metrics="}
 _MOST_DIVISORS_TRIED = 10_000
@@ -373,3 +380,71 @@ class Trainer:
             }
         numbers = {kept_array.number: kept_array.name for kept_array in training_state}
         return {numbers.get(key, str(key)): array for key, array in state.items()}
+
+
+class HostState:
+    """State and the steps that it has seen; while a training goes on, those of its session."""
+
+    def __init__(self, arrays: State | None) -> None:
+        self.steps: int = 0
+        """Steps done, those of the training that goes on included."""
+        self._arrays = arrays
+        self._steps_of_arrays = 0
+        self._session: Session | HostsSession | None = None
+        self._steps_before = 0
+        self._is_newer = False
+        """Whether the device has done steps since the copy, and does none now."""
+        self._lock = threading.Lock()
+
+    def arrays(self) -> State | None:
+        """Return the copy; the device's newest whole state, unless a run is going on now."""
+        with self._lock:
+            if self._session is not None and self._is_newer:
+                self._take(self._session)
+            return self._arrays
+
+    def give(self, arrays: State | None, steps: int | None = None) -> None:
+        """Put other arrays in its place; UsageError E2062 while the device holds the state."""
+        if self._session is not None:
+            raise UsageError(
+                "E2062",
+                "the state is given while a training goes on, whose device holds it",
+                hint="set stop_training, and give the state in on_train_end or after fit",
+            )
+        self._arrays = arrays
+        self.steps = self._steps_of_arrays = self.steps if steps is None else steps
+
+    def begin(self, session: "Session | HostsSession") -> None:
+        """Count from here what this session trains; UsageError E2065 while another one does."""
+        if self._session is not None:
+            raise UsageError(
+                "E2065",
+                "fit is called while the trainer trains, by a callback or another thread",
+                hint="call it when the other fit has ended, or use a trainer of its own",
+            )
+        self._session, self._steps_before = session, self.steps
+        self._steps_of_arrays = self.steps
+
+    def run_begins(self) -> None:
+        """Leave the state to the device."""
+        with self._lock:
+            self._is_newer = False
+
+    def run_ended(self, session: "Session | HostsSession") -> None:
+        """Count the steps; the copy is made when it is asked for."""
+        self.steps = self._steps_before + session.steps
+        self._is_newer = True
+
+    def end(self, session: "Session | HostsSession") -> None:
+        """Take the last copy; where a failure left no state, the previous one stays."""
+        with self._lock:
+            try:
+                self._take(session)
+            except (UsageError, HostError):
+                self.steps = self._steps_of_arrays
+            self._session = None
+
+    def _take(self, session: "Session | HostsSession") -> None:
+        self._arrays = session.state()
+        self.steps = self._steps_of_arrays = self._steps_before + session.steps
+        self._is_newer = False

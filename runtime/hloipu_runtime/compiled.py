@@ -41,8 +41,7 @@ from hloipu_runtime.report.build import (
     profile_of_estimate,
     profile_of_run,
 )
-from hloipu_runtime.report.change import Fitting
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding, Fitting
 from hloipu_runtime.report.profile import Profile
 from hloipu_runtime.session.device import Compiled, Device, SharedLoad
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu.xla_cpu.forms import for_partitioner, for_stablehlo
-from hloipu.xla_cpu.runner import XlaCpu
+from hloipu.xla_cpu.runner import XlaCpu, for_partitioner, for_stablehlo
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.interpret.evaluator import evaluate

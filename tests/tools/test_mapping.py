@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from hloipu.sweeping.dispatch import DIED
+from hloipu.sweeping.running import DIED
 from tools.mapping import Where, mapped, raised_after
 
 

@@ -160,20 +160,23 @@ class _Making:
     def _unchanged(self, instruction: Instruction) -> frozenset[int]:
         """Return the elements of a loop's state that every iteration hands on as they are."""
         body = self.bodies.get(instruction.attributes.text("body"))
-        known = len(self.parts[instruction.operands[0]])
-        if body is None or body.instructions[body.root].opcode != "tuple":
-            return frozenset()
-        unchanged = set()
-        for number, i in enumerate(body.instructions[body.root].operands):
-            element = body.instructions[i]
-            if (
-                number < known
-                and element.opcode == "get-tuple-element"
-                and element.operands[0] == body.parameters[0]
-                and element.attributes.integer("index") == number
-            ):
-                unchanged.add(number)
-        return frozenset(unchanged)
+        known = range(len(self.parts[instruction.operands[0]]))
+        return frozenset() if body is None else unchanged_elements(body).intersection(known)
+
+
+def unchanged_elements(body: Computation) -> frozenset[int]:
+    """Return the elements of a loop's state that its body hands on as they are."""
+    root, parameter = body.instructions[body.root], body.parameters[0]
+    if root.opcode != "tuple":
+        return frozenset()
+    elements = [body.instructions[i] for i in root.operands]
+    return frozenset(
+        number
+        for number, x in enumerate(elements)
+        if x.opcode == "get-tuple-element"
+        and x.operands[0] == parameter
+        and x.attributes.integer("index") == number
+    )
 
 
 def _elements(shape: Shape) -> tuple[Shape, ...]:

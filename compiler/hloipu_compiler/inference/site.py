@@ -53,16 +53,16 @@ Rule = Callable[[Site], Shape]
 RULES: LateTable[Rule] = LateTable(
     "hloipu_compiler.inference",
     {
-        "async_pairs": "copy-start copy-done all-gather-start all-gather-done all-reduce-start "
+        "async_pairs": "after-all add-dependency infeed outfeed send send-done recv recv-done "
+        "copy-start copy-done all-gather-start all-gather-done all-reduce-start "
         "all-reduce-done collective-permute-start collective-permute-done async-start "
         "async-update async-done",
         "batch_norm": "batch-norm-training batch-norm-inference batch-norm-grad",
         "calls": "call while conditional fusion custom-call",
-        "channels": "after-all add-dependency infeed outfeed send send-done recv recv-done",
         "collectives": "all-reduce all-gather reduce-scatter all-to-all ragged-all-to-all "
         "collective-broadcast collective-permute partition-id replica-id",
         "conversions": _CONVERSIONS | {"bitcast-convert", "bitcast"},
-        "convolution": "convolution",
+        "convolution": "convolution reduce-window select-and-scatter",
         "dots": "dot scaled-dot ragged-dot",
         "dynamic": "get-dimension-size set-dimension-size dynamic-reshape",
         "elementwise": ELEMENTWISE - _CONVERSIONS,
@@ -75,7 +75,6 @@ RULES: LateTable[Rule] = LateTable(
         "random": "rng rng-bit-generator rng-get-and-update-state",
         "reductions": "reduce map scan",
         "sorting": "sort topk",
-        "windows": "reduce-window select-and-scatter",
     },
 )
 """The rule of every opcode that is not legacy."""

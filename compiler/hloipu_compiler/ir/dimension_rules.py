@@ -434,7 +434,7 @@ def _ragged_all_to_all(draft: _Draft, attributes: Attributes) -> None:
 
 def _custom_call(draft: _Draft, attributes: Attributes) -> None:
     """Apply the rule that the text states for these arrays, if any."""
-    from hloipu_compiler.ir.stated_rules import batch_dimensions, stated_rule
+    from hloipu_compiler.ir.factors import batch_dimensions, stated_rule
 
     frontend_attributes = attributes.text("frontend_attributes")
     rule = stated_rule(frontend_attributes)

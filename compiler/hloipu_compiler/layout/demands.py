@@ -9,16 +9,16 @@ from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
-from hloipu_compiler.planners.dot_grids import COLUMNS, ROWS
+from hloipu_compiler.planners.dot_grids import COLUMNS, ROWS, DotWork
 from hloipu_compiler.planners.dot_placement import PlacedDot, dot_codelet, dot_placement
 from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import GRAIN_BYTES, MINIMUM_BYTES, gathered, mapping_of, split
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.redistribution import redistribution
-from hloipu_compiler.planners.reduction_plans import reduction_plan
+from hloipu_compiler.planners.reduction_plans import ReductionWork, reduction_plan
 from hloipu_compiler.planners.spreading import even_grids, spread_over_copies, worth_sharing
-from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
+from hloipu_compiler.planners.stages import PlacedOperand, Work, bytes_of, staged
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -47,9 +47,8 @@ def placed_dot(
 ) -> PlacedDot:
     """Return the grid of a dot product, from tile 0 on."""
     lhs, rhs = (tensor_of(computation.instructions[i]) for i in instruction.operands)
-    return dot_placement(
-        machine, tuning, dot_codelet(instruction), lhs, rhs, tensor_of(instruction)
-    )
+    result = tensor_of(instruction)
+    return dot_placement(DotWork(machine, dot_codelet(instruction), lhs, rhs, result, tuning))
 
 
 def beginning(placed: PlacedDot, first: int) -> Tiles:
@@ -209,7 +208,8 @@ def _table_demand(
         mapping_of(t.shape, ELEMENT_TYPES[t.element_type].bits, tiles) for t in (table, indices)
     ]
     operands = PlacedOperand(table, defaults[0]), PlacedOperand(indices, defaults[1])
-    chosen = best_of(machine, readings(machine, codelet, moving, operands, result, code_price))
+    work = Work(machine, codelet, operands, (result,), code_price)
+    chosen = best_of(machine, readings(work, moving))
     given = [table, indices]
     spans = chosen.codelet.indexing(given, chosen.results).operands[0]
     need = Mapping(chosen.placement.tiles, chosen.placement.spans(spans, table.shape))
@@ -253,9 +253,9 @@ def reduction_preference(
     tiles = machine.chip.tiles_per_ipu
     default = mapping_of(shape, bits, tiles)
     budget_bytes = machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100
-    before = reduction_plan(
-        machine, codelet, (kind,), (partial_type(kind),), shape, default, budget_bytes, code_price
-    ).price
+    types = (kind,), (partial_type(kind),)
+    reduction = ReductionWork(machine, codelet, *types, shape, default, code_price)
+    before = reduction_plan(reduction, budget_bytes).price
     indexing = codelet.indexing([tensor, Tensor(kind, ())], [Tensor(kind, kept)])
     ones = (1,) * len(kept)
     grains = (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits))
@@ -267,9 +267,8 @@ def reduction_preference(
     }:
         need = Mapping(placement.tiles, placement.spans(indexing.operands[0], shape))
         init = PlacedOperand(Tensor(kind, ()), None)
-        stage = staged(
-            machine, codelet, (PlacedOperand(tensor, need), init), (Tensor(kind, kept),), placement
-        )
+        work = Work(machine, codelet, (PlacedOperand(tensor, need), init), (Tensor(kind, kept),))
+        stage = staged(work, placement)
         saved = before - stage.price
         if saved > 0 and stage.held_bytes <= budget_bytes and (best is None or saved > best[1]):
             best = need, saved
@@ -424,16 +423,9 @@ def _even_grid(
         return codelet_work(vertex, machine, (part, row), (part,)).cycles
 
     def price(mapping: Mapping) -> int:
-        plan = reduction_plan(
-            machine,
-            Reduce(dimensions, "add", None, (kind,)),
-            (kind,),
-            (partial_type(kind),),
-            shape,
-            mapping,
-            machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100,
-            code_price,
-        )
+        codelet, types = Reduce(dimensions, "add", None, (kind,)), ((kind,), (partial_type(kind),))
+        reduction = ReductionWork(machine, codelet, *types, shape, mapping, code_price)
+        plan = reduction_plan(reduction, machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100)
         moving = plan.cycles.total - plan.cycles.compute
         return working(mapping) + effort.sums * plan.cycles.compute + effort.rounds * moving
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement, gathered
 from hloipu_compiler.planners.planned import Cycles
-from hloipu_compiler.planners.stages import PlacedOperand, Stage, staged, total_cycles
+from hloipu_compiler.planners.stages import PlacedOperand, Stage, Work, staged, total_cycles
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
@@ -70,7 +70,7 @@ def combining(
     zero = PlacedOperand(Tensor(partials.element_type, ()), None)
     placed = PlacedOperand(partials, mapping)
     kept = Tensor(add.element_types[0], partials.shape[len(add.dimensions) :])
-    best = Combining((staged(machine, add, (placed, zero), (kept,), last, code_price),))
+    best = Combining((staged(Work(machine, add, (placed, zero), (kept,), code_price), last),))
     pieces = prod(partials.shape[: len(add.dimensions)])
     if pieces < _PIECES_OF_STAGES[0]:
         return best
@@ -83,7 +83,7 @@ def combining(
             continue  # would go on in two stages
         first = replace(first, element_types=(kind,))
         made = Tensor(kind, shape)
-        stage = staged(machine, first, (placed,), (made,), placement, code_price)
+        stage = staged(Work(machine, first, (placed,), (made,), code_price), placement)
         if stage.price >= best.price:
             continue
         after = replace(add, dimensions=tuple(range(len(shape) - len(kept.shape))))

@@ -2,7 +2,8 @@
 
 All candidates are priced at once by the machine's own formulas, as if operands had to be received
 whole. The best of them, and the grids on which the image lies already, are then priced with what
-the exchange from where operands lie would cost.
+the exchange from where operands lie would cost. What was chosen is told to users, with the best of
+those that lost.
 """
 
 from collections.abc import Sequence
@@ -14,9 +15,23 @@ import numpy as np
 
 from hloipu_compiler.planners.combining import Combining, combining
 from hloipu_compiler.planners.convolution_candidates import Cut
-from hloipu_compiler.planners.convolution_prices import Candidates, Spread, priced, spread_of
+from hloipu_compiler.planners.convolution_prices import (
+    Candidates,
+    ConvolutionWork,
+    Spread,
+    priced,
+    spread_of,
+)
 from hloipu_compiler.planners.placing import Placement, grid
-from hloipu_compiler.planners.planned import Cycles, cycles_of
+from hloipu_compiler.planners.planned import (
+    Choice,
+    Cycles,
+    PlannedOp,
+    cycles_of,
+    losers,
+    shape_texts,
+    splits_of,
+)
 from hloipu_compiler.planners.redistribution import received, redistribution, together
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
@@ -27,7 +42,6 @@ from hloipu_runtime.costs.vertex_bytes import state_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import rearrange_on_tile
-from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles
 
 _SLICES = (2, 4, 8, 16)
@@ -85,31 +99,14 @@ PlacedOperand = tuple[Mapping | None, Mapping | None]
 """Where image and kernel lie; None: not known."""
 
 
-class _Asked(NamedTuple):
-    """A convolution to be planned."""
-
-    machine: Machine
-    codelet: Convolution
-    operands: tuple[Tensor, Tensor]
-    result: Tensor
-    partial_type: str
-
-
 @lru_cache(1 << 12)
 def convolution_grid(
-    machine: Machine,
-    codelet: Convolution,
-    operands: tuple[Tensor, Tensor],
-    result: Tensor,
-    partial_type: str,
-    bounds: Bounds,
-    lying: PlacedOperand = (None, None),
+    asked: ConvolutionWork, bounds: Bounds, lying: PlacedOperand = (None, None)
 ) -> ConvolutionGrid:
     """Return the cheapest grid that needs no more memory than it may, or little more than others.
 
     Where the whole needs more, images or features are done in slices, one after the other.
     """
-    asked = _Asked(machine, codelet, operands, result, partial_type)
     budget_bytes = bounds.budget_bytes
     whole = _best(asked, bounds, lying)
     if whole.bytes_per_tile <= budget_bytes:
@@ -117,7 +114,7 @@ def convolution_grid(
     found = [whole]
     for features in (False, True):
         for slices in _SLICES:
-            sliced = sliced_tensors(codelet, operands, result, slices, features=features)
+            sliced = sliced_tensors(asked, slices, features=features)
             if sliced is None:
                 break
             image, kernel, made = sliced
@@ -151,7 +148,7 @@ def _excess(size_bytes: int, budget_bytes: int) -> int:
     return max(0, ceil(_STEPS_A_DOUBLING * log2(max(1, size_bytes) / max(1, budget_bytes))))
 
 
-def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand) -> ConvolutionGrid:
+def _best(asked: ConvolutionWork, bounds: Bounds, lying: PlacedOperand) -> ConvolutionGrid:
     best = ConvolutionGrid(Cut(), Placement(Tiles(), ()), Cycles(), 0)
     best_rank = _NO_BOUND, _NO_BOUND
     for spread, placement in _looked_at(asked, bounds, lying):
@@ -165,15 +162,10 @@ def _best(asked: _Asked, bounds: Bounds, lying: PlacedOperand) -> ConvolutionGri
 
 
 def sliced_tensors(
-    codelet: Convolution,
-    operands: tuple[Tensor, Tensor],
-    result: Tensor,
-    slices: int,
-    *,
-    features: bool,
+    asked: ConvolutionWork, slices: int, *, features: bool
 ) -> tuple[Tensor, Tensor, Tensor] | None:
     """Return image, kernel and result of the first of so many slices; None for fewer elements."""
-    image, kernel = operands
+    codelet, (image, kernel), result = asked.codelet, asked.operands, asked.result
     if features and codelet.feature_groups * codelet.batch_groups > 1:
         return None
     if not features and codelet.batch_groups > 1:
@@ -195,7 +187,13 @@ def _resized(tensor: Tensor, dimension: int, size: int) -> Tensor:
 
 
 def _in_slices(
-    asked: _Asked, one: ConvolutionGrid, made: Tensor, slices: int, price: int, *, features: bool
+    asked: ConvolutionWork,
+    one: ConvolutionGrid,
+    made: Tensor,
+    slices: int,
+    price: int,
+    *,
+    features: bool,
 ) -> ConvolutionGrid:
     """Return the price of all slices, whose results are put together on other tiles."""
     machine, result = asked.machine, asked.result
@@ -211,7 +209,7 @@ def _in_slices(
     stays = 0
     if first:
         # What all slices read stays while pieces are brought together.
-        spread = spread_of(*asked[1:], one.cut)
+        spread = spread_of(asked, one.cut)
         number = 0 if features else 1
         indices = spread.indexing.operands[number]
         stays = _bytes(_part(one.placement, asked.operands[number], indices))
@@ -226,27 +224,20 @@ def _in_slices(
 
 
 def convolution_grids(
-    machine: Machine,
-    codelet: Convolution,
-    operands: tuple[Tensor, Tensor],
-    result: Tensor,
-    partial_type: str,
-    bounds: Bounds,
-    lying: PlacedOperand = (None, None),
+    asked: ConvolutionWork, bounds: Bounds, lying: PlacedOperand
 ) -> list[ConvolutionGrid]:
     """Return the grids that are looked at in detail."""
-    asked = _Asked(machine, codelet, operands, result, partial_type)
     looked_at = _looked_at(asked, bounds, lying)
     return [_detailed(asked, *x, lying, bounds, _NO_BOUND) for x in looked_at]
 
 
 def _looked_at(
-    asked: _Asked, bounds: Bounds, lying: PlacedOperand
+    asked: ConvolutionWork, bounds: Bounds, lying: PlacedOperand
 ) -> list[tuple[Spread, Placement]]:
     """Return grids to be priced in detail, the fastest first so far as is known."""
     if 0 in (*asked.result.shape, *asked.operands[0].shape, *asked.operands[1].shape):
         return []
-    candidates = priced(*asked)
+    candidates = priced(asked)
     excess = _excess(int(candidates.bytes_per_tile.min()), bounds.budget_bytes)
     bound = max(1, bounds.budget_bytes) * 2 ** (excess / _STEPS_A_DOUBLING)
     bound = max(bound, int(candidates.bytes_per_tile.min()))
@@ -277,7 +268,7 @@ def _grain(size: int, count: int, block: int) -> int:
 
 
 def _detailed(
-    asked: _Asked,
+    asked: ConvolutionWork,
     spread: Spread,
     placement: Placement,
     lying: PlacedOperand,
@@ -339,7 +330,7 @@ class _Adding(NamedTuple):
 
 
 def _adding(
-    asked: _Asked, spread: Spread, placement: Placement, code_price: CodePrice
+    asked: ConvolutionWork, spread: Spread, placement: Placement, code_price: CodePrice
 ) -> _Adding | Combining:
     """Return what it takes to add pieces; each tile that has some of the same adds a share."""
     machine, partials, result = asked.machine, spread.made, asked.result
@@ -415,3 +406,43 @@ def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Sp
     if any(label not in found for label in range(first)):
         return None
     return list(found.items())
+
+
+def planned_convolution(
+    name: str, asked: ConvolutionWork, bounds: Bounds, lying: PlacedOperand
+) -> PlannedOp:
+    """Return the record of a convolution's plan."""
+    choice = _choice(asked.codelet, convolution_grid(asked, bounds, lying))
+    others = [_choice(asked.codelet, x) for x in convolution_grids(asked, bounds, lying)]
+    return PlannedOp(
+        name,
+        "convolution",
+        shape_texts(asked.operands),
+        shape_texts([asked.result]),
+        choice,
+        losers(choice, others, bounds.budget_bytes),
+    )
+
+
+def _choice(codelet: Convolution, x: ConvolutionGrid) -> Choice:
+    spatial = [f"position {number}" for number in range(len(codelet.window))]
+    features = "groups" if codelet.feature_groups * codelet.batch_groups > 1 else "features"
+    sums = ["taps" if along else "input features" for along, _ in x.cut.parts]
+    images = ["images"] if codelet.batch_groups == 1 else []
+    names = [*sums, features, *images, *spatial]
+    words = (
+        f"{' and '.join(dict.fromkeys(sums))} in {x.cut.pieces} pieces"
+        if sums
+        else "each sum whole on a tile"
+    )
+    details: tuple[tuple[str, str | int], ...] = ()
+    if x.slices > 1:
+        details = ((f"slices of {'features' if x.slices_features else 'images'}", x.slices),)
+    return Choice(
+        words,
+        splits_of(x.placement, names),
+        x.placement.tiles.count,
+        x.cycles,
+        x.bytes_per_tile,
+        details,
+    )

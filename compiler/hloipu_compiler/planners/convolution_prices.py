@@ -76,35 +76,31 @@ class _Parts(NamedTuple):
     """Into how many the last dimension of batch and positions that is cut."""
 
 
-def spread_of(
-    codelet: Convolution,
-    operands: tuple[Tensor, Tensor],
-    result: Tensor,
-    partial_type: str,
-    cut: Cut,
-) -> Spread:
+class ConvolutionWork(NamedTuple):
+    """A convolution to be planned."""
+
+    machine: Machine
+    codelet: Convolution
+    operands: tuple[Tensor, Tensor]
+    result: Tensor
+    partial_type: str
+
+
+def spread_of(work: ConvolutionWork, cut: Cut) -> Spread:
     """Return a convolution with its sum cut."""
-    made = result
+    _, codelet, operands, made, partial_type = work
     if cut.parts:
         codelet = replace(codelet, cuts=cut.parts, element_type=partial_type)
-        made = Tensor(partial_type, (*cut.counts, *result.shape))
+        made = Tensor(partial_type, (*cut.counts, *made.shape))
     return Spread(cut, codelet, made, codelet.indexing(operands, [made]))
 
 
 @lru_cache(1 << 7)
-def priced(
-    machine: Machine,
-    codelet: Convolution,
-    operands: tuple[Tensor, Tensor],
-    result: Tensor,
-    partial_type: str,
-) -> Candidates:
+def priced(work: ConvolutionWork) -> Candidates:
     """Return all candidates worth a look, with their prices; no operand or result is empty."""
+    machine, codelet, operands, result, partial_type = work
     tiles = machine.chip.tiles_per_ipu
-    spreads = tuple(
-        spread_of(codelet, operands, result, partial_type, cut)
-        for cut in cuts_of(tiles, codelet, *operands)
-    )
+    spreads = tuple(spread_of(work, cut) for cut in cuts_of(tiles, codelet, *operands))
     blocks = [blocks_of_labels(tiles, x.codelet, x.indexing.sizes, x.cut.pieces) for x in spreads]
     loads = [prod(each) / x.cut.pieces for x, each in zip(spreads, blocks, strict=True)]
     most = _MOST_LOAD * min(float(np.min(x)) for x in loads)

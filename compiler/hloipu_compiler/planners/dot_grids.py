@@ -130,29 +130,41 @@ class _Prices(NamedTuple):
     """Whether tiles side by side have the same part of rhs, not of lhs."""
 
 
+class DotWork(NamedTuple):
+    """A dot product to be planned."""
+
+    machine: Machine
+    codelet: Dot
+    lhs: Tensor
+    rhs: Tensor
+    result: Tensor
+    tuning: Tuning = DEFAULT_TUNING
+
+    @property
+    def budget_bytes(self) -> int:
+        """The plan's share of a tile's memory."""
+        return self.machine.memory.bytes_per_tile * self.tuning.memory_percent // 100
+
+
 @lru_cache(1 << 12)
-def dot_grid(
-    machine: Machine,
-    codelet: Dot,
-    lhs: Tensor,
-    rhs: Tensor,
-    result: Tensor,
-    tuning: Tuning = DEFAULT_TUNING,
-) -> DotGrid:
+def dot_grid(work: DotWork) -> DotGrid:
     """Return the cheapest grid that needs at most the plan's share of a tile's memory.
 
     Where the cheapest of all needs more, rows, columns or the depth may be done in slices, one
     after the other. Where nothing fits, the grid that needs least.
     """
-    types = _types(lhs, rhs, result, tuning)
-    whole = _sides(machine, tuning, codelet, lhs, result)
-    budget_bytes = machine.memory.bytes_per_tile * tuning.memory_percent // 100
+    machine, types, whole, budget_bytes = (
+        work.machine,
+        _types(work),
+        _sides(work),
+        work.budget_bytes,
+    )
     best, fits = _cheapest(machine, whole, types, budget_bytes)
     if fits == 2:
         return best
     fitting = [best] if fits else []
     least = best
-    for slices in _all_slices(whole, codelet, lhs):
+    for slices in _all_slices(whole, work):
         for sides in slices:
             other, fits = _cheapest(machine, sides, types, budget_bytes)
             if fits:
@@ -168,23 +180,21 @@ def dot_grid(
     return min(fitting, key=lambda x: x.cycles) if fitting else least
 
 
-def dot_alternatives(
-    machine: Machine, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor, tuning: Tuning
-) -> list[DotGrid]:
+def dot_alternatives(work: DotWork) -> list[DotGrid]:
     """Return the cheapest grids of the whole and of each number of slices, fitting or not."""
-    types = _types(lhs, rhs, result, tuning)
-    whole = _sides(machine, tuning, codelet, lhs, result)
+    types, whole = _types(work), _sides(work)
     grids = []
-    for sides in (whole, *chain.from_iterable(_all_slices(whole, codelet, lhs))):
-        candidates = _all_priced(machine, sides, types)
+    for sides in (whole, *chain.from_iterable(_all_slices(whole, work))):
+        candidates = _all_priced(work.machine, sides, types)
         for place in candidates.prices.cycles.argsort(kind="stable")[:_MOST_SHOWN].tolist():
             grids.append(_grid_at(sides, candidates, place))
     return grids
 
 
-def _types(lhs: Tensor, rhs: Tensor, result: Tensor, tuning: Tuning) -> _Types:
-    partial = tuning.partial_type(result.element_type)
-    return _Types(lhs.element_type, rhs.element_type, result.element_type, partial)
+def _types(work: DotWork) -> _Types:
+    kind = work.result.element_type
+    partial = work.tuning.partial_type(kind)
+    return _Types(work.lhs.element_type, work.rhs.element_type, kind, partial)
 
 
 def cut_dimension(codelet: Dot, lhs: Tensor) -> int:
@@ -196,7 +206,8 @@ def cut_dimension(codelet: Dot, lhs: Tensor) -> int:
     return depth.index(max(depth)) if depth else 0
 
 
-def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: Tensor) -> _Sides:
+def _sides(work: DotWork) -> _Sides:
+    machine, codelet, lhs, _, result, tuning = work
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
     depth = [lhs.shape[d] for d in codelet.lhs_contracting]
@@ -212,12 +223,12 @@ def _sides(machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, result: 
     )
 
 
-def _all_slices(whole: _Sides, codelet: Dot, lhs: Tensor) -> tuple[list[_Sides], ...]:
+def _all_slices(whole: _Sides, work: DotWork) -> tuple[list[_Sides], ...]:
     """Return slices of the rows, of the columns and of the depth, of each the coarsest first."""
     return (
         _sliced(whole, columns=False),
         _sliced(whole, columns=True),
-        _slices_of_depth(whole, codelet, lhs),
+        _slices_of_depth(whole, work.codelet, work.lhs),
     )
 
 

@@ -9,6 +9,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape
 from hloipu_compiler.planners.dot_grids import (
     DEPTH,
     DotGrid,
+    DotWork,
     cut_dimension,
     dot_alternatives,
     dot_grid,
@@ -60,14 +61,12 @@ def product_cycles(
     lhs, rhs, result = (Tensor(s.element_type.name, s.dimensions) for s in arrays)
     if not all(lhs.shape) or not all(rhs.shape):
         return 0
-    return dot_grid(machine, dot_codelet(op), lhs, rhs, result, tuning).cycles
+    return dot_grid(DotWork(machine, dot_codelet(op), lhs, rhs, result, tuning)).cycles
 
 
-def dot_placement(
-    machine: Machine, tuning: Tuning, codelet: Dot, lhs: Tensor, rhs: Tensor, result: Tensor
-) -> PlacedDot:
+def dot_placement(work: DotWork) -> PlacedDot:
     """Return the cheapest grid for a dot product, or for a slice of it, from tile 0 on."""
-    plan = dot_grid(machine, codelet, lhs, rhs, result, tuning)
+    plan, (_, codelet, lhs, _, result, tuning) = dot_grid(work), work
     if not plan.part:
         return PlacedDot(plan, codelet, result, plan.placement)
     kind = tuning.partial_type(result.element_type)
@@ -91,29 +90,18 @@ def _led_by(dimensions: tuple[int, ...], first: int) -> tuple[int, ...]:
     return (dimensions[first], *dimensions[:first], *dimensions[first + 1 :])
 
 
-def planned_dot(
-    op: str,
-    machine: Machine,
-    tuning: Tuning,
-    codelet: Dot,
-    operands: tuple[Tensor, Tensor],
-    result: Tensor,
-    chosen: DotGrid,
-) -> PlannedOp:
+def planned_dot(op: str, work: DotWork, chosen: DotGrid) -> PlannedOp:
     """Return the record of a dot product whose grid was chosen."""
-    lhs, rhs = operands
-    names = _names(codelet, len(lhs.shape), len(rhs.shape))
-    partial = tuning.partial_type(result.element_type)
-    others = dot_alternatives(machine, codelet, lhs, rhs, result, tuning)
-    budget_bytes = machine.memory.bytes_per_tile * tuning.memory_percent // 100
-    one = _choice(chosen, names, partial)
+    names = _names(work.codelet, len(work.lhs.shape), len(work.rhs.shape))
+    partial = work.tuning.partial_type(work.result.element_type)
+    one, others = _choice(chosen, names, partial), dot_alternatives(work)
     return PlannedOp(
         op,
         "dot",
-        shape_texts(operands),
-        shape_texts([result]),
+        shape_texts([work.lhs, work.rhs]),
+        shape_texts([work.result]),
         one,
-        losers(one, (_choice(x, names, partial) for x in others), budget_bytes),
+        losers(one, (_choice(x, names, partial) for x in others), work.budget_bytes),
     )
 
 

@@ -20,9 +20,9 @@ from hloipu_compiler.planners.planned import (
     splits_of,
 )
 from hloipu_compiler.planners.searching import Candidate, descend
-from hloipu_compiler.planners.stages import PlacedOperand, bytes_of, staged
+from hloipu_compiler.planners.stages import Work, bytes_of, staged
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
-from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
+from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
@@ -71,19 +71,10 @@ def most_gathered(machine: Machine) -> int:
     return machine.memory.bytes_per_tile // _SHARE_GATHERED
 
 
-def priced(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-    placement: Placement,
-    code_price: CodePrice = NO_CODE_PRICE,
-    *,
-    stays: bool = False,
-) -> Option:
+def priced(work: Work, placement: Placement, *, stays: bool = False) -> Option:
     """Price a codelet on a grid: its work there and the exchange of what lies elsewhere."""
-    stage = staged(machine, codelet, operands, results, placement, code_price)
-    return Option(codelet, results, placement, stage.cycles, stage.held_bytes, stays)
+    stage = staged(work, placement)
+    return Option(work.codelet, work.results, placement, stage.cycles, stage.held_bytes, stays)
 
 
 def receiving(machine: Machine, received_bytes: int, pieces: int) -> Cycles:
@@ -116,12 +107,13 @@ def placed(sizes: Sizes, groups: Sequence[tuple[Sequence[int], int]], tiles: int
     return grid(counts, sizes)
 
 
-def where_it_lies(indexing: Indexing, operand: PlacedOperand) -> list[Placement]:
+def where_it_lies(work: Work) -> list[Option]:
     """Return the grid on which the first operand need not be moved, if there is one."""
-    if operand.mapping is None:
+    mapping = work.operands[0].mapping
+    if mapping is None:
         return []
-    placement = followed(indexing, indexing.operands[0], operand.mapping)
-    return [] if placement is None else [placement]
+    placement = followed(work.indexing, work.indexing.operands[0], mapping)
+    return [] if placement is None else [priced(work, placement, stays=True)]
 
 
 def worth(machine: Machine, option: Option) -> float:
@@ -152,15 +144,10 @@ def searched(
 
 
 def planned_options(
-    machine: Machine,
-    op: str,
-    opcode: str,
-    operands: Sequence[PlacedOperand],
-    results: Sequence[Tensor],
-    chosen: Option,
-    options: Sequence[Option],
+    work: Work, op: str, opcode: str, chosen: Option, options: Sequence[Option]
 ) -> PlannedOp:
     """Return the record of an op that indices decide."""
+    results = work.results
 
     def choice(option: Option) -> Choice:
         first_shape = option.results[0].shape
@@ -183,8 +170,8 @@ def planned_options(
     return PlannedOp(
         op,
         opcode,
-        shape_texts(operand.tensor for operand in operands),
+        shape_texts(operand.tensor for operand in work.operands),
         shape_texts(results),
         one,
-        losers(one, map(choice, options), _most_held(machine, options)),
+        losers(one, map(choice, options), _most_held(work.machine, options)),
     )

@@ -8,7 +8,6 @@ are searched over the parts of what table and result share, and of the indices.
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.planners.indexed_grids import (
@@ -24,41 +23,26 @@ from hloipu_compiler.planners.indexed_grids import (
 )
 from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.searching import Candidate
-from hloipu_compiler.planners.stages import PlacedOperand, bytes_of
+from hloipu_compiler.planners.stages import Work, bytes_of
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
-from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.kernels.gather import GatherDimensions
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Sizes
-
-if TYPE_CHECKING:
-    from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
-
-    Direct = Gather | DynamicSlice
 
 _WORSE_IN_A_ROW = 2
 """After so many sizes of ranges, none better than those before, no more are tried."""
 
 
 @lru_cache(1 << 11)
-def readings(
-    machine: Machine,
-    direct: "Direct",
-    moving: tuple[int, ...],
-    operands: tuple[PlacedOperand, ...],
-    result: Tensor,
-    code_price: CodePrice = NO_CODE_PRICE,
-) -> tuple[Option, ...]:
+def readings(work: Work, moving: tuple[int, ...]) -> tuple[Option, ...]:
     """Return ways to read: directly, and from ranges of the longest and of split dimensions.
 
-    `moving`: the dimensions that indices walk along. `code_price`: what a byte of exchange code is
-    worth.
+    `work`: a `Gather` or `DynamicSlice`. `moving`: the dimensions that indices walk along.
     """
-    table = operands[0]
-    options = list(_searched(machine, direct, operands, (result,), 0, code_price))
+    machine, table = work.machine, work.operands[0]
+    options = list(_searched(work, 0))
     if not moving:
         return tuple(options)
     spans = table.mapping.spans if table.mapping is not None else ()
@@ -68,12 +52,7 @@ def readings(
         few = [
             option.cycles.total for option in options if option.held_bytes <= most_gathered(machine)
         ]
-        options += _from_ranges(
-            _Reading(machine, direct, operands, result, code_price),
-            d,
-            kept,
-            min(few, default=1 << 62),
-        )
+        options += _from_ranges(work, d, kept, min(few, default=1 << 62))
     return tuple(options)
 
 
@@ -93,7 +72,7 @@ def gather_codelet(op: Instruction, table: Sizes) -> tuple[Gather, tuple[int, ..
     return Gather(dims, sizes), moving
 
 
-def _candidates(direct: "Direct", dimension: int, block: int, ranges: int) -> Codelet:
+def _candidates(direct: Codelet, dimension: int, block: int, ranges: int) -> Codelet:
     """Return the codelet that offers what ranges of a dimension have."""
     if isinstance(direct, Gather):
         return GatherCandidates(direct.dims, direct.slice_sizes, dimension, block, ranges)
@@ -102,21 +81,13 @@ def _candidates(direct: "Direct", dimension: int, block: int, ranges: int) -> Co
     return DynamicSliceCandidates(dimension, block)
 
 
-def _searched(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-    ranges: int,
-    code_price: CodePrice,
-) -> Iterator[Option]:
+def _searched(work: Work, ranges: int) -> Iterator[Option]:
     """Yield grids for a codelet: where its first operand lies, and what a search looks at.
 
     With ranges, label 0 counts them; each is a part.
     """
-    indexing = codelet.indexing([operand.tensor for operand in operands], results)
-    for placement in where_it_lies(indexing, operands[0]):
-        yield priced(machine, codelet, operands, results, placement, code_price, stays=True)
+    machine, indexing = work.machine, work.indexing
+    yield from where_it_lies(work)
     first = [0] if ranges else []
     of_table = {index.label for index in indexing.operands[0]}
     every = [label for label in range(len(indexing.sizes)) if label not in first]
@@ -129,30 +100,20 @@ def _searched(
     def option(candidate: Candidate) -> Option:
         wanted = [(first, ranges), *zip(groups, candidate, strict=True)]
         placement = placed(indexing.sizes, wanted, machine.chip.tiles_per_ipu)
-        return priced(machine, codelet, operands, results, placement, code_price)
+        return priced(work, placement)
 
     yield from searched(machine, indexing, groups, tiles, option)
 
 
-class _Reading(NamedTuple):
-    """A read at run-time places that is to be planned."""
-
-    machine: Machine
-    direct: "Direct"
-    operands: tuple[PlacedOperand, ...]
-    result: Tensor
-    code_price: CodePrice
-
-
-def _from_ranges(reading: _Reading, dimension: int, kept: set[int], best: int) -> Iterator[Option]:
+def _from_ranges(reading: Work, dimension: int, kept: set[int], best: int) -> Iterator[Option]:
     """Yield readings from ranges of a dimension, priced with what follows.
 
     `kept`: sizes of ranges in which the dimension lies already, which come first: of them the table
     need not move. `best`: cycles of another way that holds little, more than which putting offers
     together must not take.
     """
-    machine, direct, operands, result, code_price = reading
-    size = operands[0].tensor.shape[dimension]
+    machine, result = reading.machine, reading.results[0]
+    size = reading.operands[0].tensor.shape[dimension]
     most = min(machine.chip.tiles_per_ipu, size)
     share = over(result.elements, tiles_worth(machine, [result]))
     before, worse = math.inf, 0
@@ -167,9 +128,9 @@ def _from_ranges(reading: _Reading, dimension: int, kept: set[int], best: int) -
         after = receiving(machine, bytes_of(taken), parts).plus(Cycles(work.cycles))
         if after.total >= best or worse == _WORSE_IN_A_ROW:
             continue
-        codelet = _candidates(direct, dimension, block, parts)
+        codelet = _candidates(reading.codelet, dimension, block, parts)
         cheapest = math.inf
-        for option in _searched(machine, codelet, operands, (offers,), parts, code_price):
+        for option in _searched(reading._replace(codelet=codelet, results=(offers,)), parts):
             option = option.then(after, bytes_of(taken))
             cheapest = min(cheapest, worth(machine, option))
             best = min(best, option.cycles.total)

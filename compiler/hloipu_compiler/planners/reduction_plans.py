@@ -18,7 +18,7 @@ from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.stages import (
     PlacedOperand,
     Stage,
-    indexing_of,
+    Work,
     least_price,
     staged,
     total_cycles,
@@ -54,17 +54,32 @@ class ReductionPlan(NamedTuple):
         return total_cycles(self.stages)
 
 
-class _Left(NamedTuple):
-    """What is left to be reduced: arrays of one shape that lie alike."""
+class ReductionWork(NamedTuple):
+    """What is to be reduced, or left of that: arrays of one shape that lie alike."""
 
+    machine: Machine
     codelet: Reduce
     element_types: tuple[str, ...]
+    partial_types: tuple[str, ...]
     shape: Sizes
     mapping: Mapping
-    code_price: CodePrice
+    code_price: CodePrice = NO_CODE_PRICE
+    """What a byte of exchange code is worth."""
 
+    @property
+    def arrays(self) -> tuple[PlacedOperand, ...]:
+        """The arrays, and where they lie."""
+        return tuple(PlacedOperand(Tensor(x, self.shape), self.mapping) for x in self.element_types)
 
-_AskedOfStage = tuple[Reduce, tuple[PlacedOperand, ...], tuple[Tensor, ...], Placement, CodePrice]
+    @property
+    def whole(self) -> Work:
+        """Reducing all at once; init scalars are constants more often than not."""
+        types = self.codelet.element_types
+        kept = tuple(n for d, n in enumerate(self.shape) if d not in self.codelet.dimensions)
+        inits = tuple(PlacedOperand(Tensor(kind, ()), None) for kind in types)
+        results = tuple(Tensor(kind, kept) for kind in types)
+        operands = (*self.arrays, *inits)
+        return Work(self.machine, self.codelet, operands, results, self.code_price)
 
 
 class _Candidate(NamedTuple):
@@ -72,13 +87,18 @@ class _Candidate(NamedTuple):
 
     least: int
     """What it costs at least."""
-    asked: _AskedOfStage
-    """What prices it."""
+    work: Work
+    placement: Placement
 
     @classmethod
-    def of(cls, machine: Machine, *asked: *_AskedOfStage) -> "_Candidate":
+    def of(cls, work: Work, placement: Placement) -> "_Candidate":
         """Return a candidate with what it costs at least."""
-        return cls(least_price(machine, *asked), asked)
+        return cls(least_price(work, placement), work, placement)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether it leaves partial results."""
+        return isinstance(self.work.codelet, Reduce) and bool(self.work.codelet.parts)
 
 
 class _Ahead(NamedTuple):
@@ -88,7 +108,7 @@ class _Ahead(NamedTuple):
     """What a plan that begins so costs at least."""
     number: int
     """Of the candidate; no two have the same, so that nothing behind it is compared."""
-    after: _Left | None = None
+    after: ReductionWork | None = None
     """What it leaves, if that is known."""
     least_after: int = 0
     """What that costs at least."""
@@ -97,63 +117,33 @@ class _Ahead(NamedTuple):
 
 
 @lru_cache(1 << 12)
-def reduction_plan(
-    machine: Machine,
-    codelet: Reduce,
-    element_types: tuple[str, ...],
-    partial_types: tuple[str, ...],
-    shape: Sizes,
-    mapping: Mapping,
-    budget_bytes: int,
-    code_price: CodePrice = NO_CODE_PRICE,
-) -> ReductionPlan:
-    """Return the cheapest plan that holds at most `budget_bytes` on a tile, or the smallest.
-
-    `code_price`: what a byte of exchange code is worth.
-    """
-    left = _Left(codelet, element_types, shape, mapping, code_price)
-    plan = _best(machine, left, partial_types, budget_bytes, _MOST_STAGES, None)
+def reduction_plan(left: ReductionWork, budget_bytes: int) -> ReductionPlan:
+    """Return the cheapest plan that holds at most `budget_bytes` on a tile, or the smallest."""
+    plan = _best(left, budget_bytes, _MOST_STAGES, None)
     if plan is not None:
         return plan
-    every = reduction_alternatives(
-        machine, codelet, element_types, partial_types, shape, mapping, budget_bytes, code_price
-    )
+    every = reduction_alternatives(left, budget_bytes)
     return min(every, key=lambda x: (x.held_bytes, x.price))
 
 
-def reduction_alternatives(
-    machine: Machine,
-    codelet: Reduce,
-    element_types: tuple[str, ...],
-    partial_types: tuple[str, ...],
-    shape: Sizes,
-    mapping: Mapping,
-    budget_bytes: int,
-    code_price: CodePrice = NO_CODE_PRICE,
-) -> list[ReductionPlan]:
+def reduction_alternatives(left: ReductionWork, budget_bytes: int) -> list[ReductionPlan]:
     """Return the cheapest plan for each way to begin."""
-    left = _Left(codelet, element_types, shape, mapping, code_price)
     plans = []
-    for candidate in (*_whole_ones(machine, left), *_partial_ones(machine, left, partial_types)):
-        first = staged(machine, *candidate.asked)
+    for candidate in (*_whole_ones(left), *_partial_ones(left)):
+        first = staged(candidate.work, candidate.placement)
         rest: ReductionPlan | None = _NOTHING_LEFT
-        if candidate.asked[0].parts:
-            after = _after(left, candidate, partial_types)
-            rest = _best(machine, after, partial_types, budget_bytes, _MOST_STAGES - 1, None)
+        if candidate.is_partial:
+            after = _after(left, candidate)
+            rest = _best(after, budget_bytes, _MOST_STAGES - 1, None)
             if rest is None:
-                rest = _best(machine, after, partial_types, 1 << 62, _MOST_STAGES - 1, None)
+                rest = _best(after, 1 << 62, _MOST_STAGES - 1, None)
         if rest is not None:
             plans.append(_joined(first, rest))
     return plans
 
 
 def _best(
-    machine: Machine,
-    left: _Left,
-    partial_types: tuple[str, ...],
-    budget_bytes: int,
-    stages: int,
-    most: int | None,
+    left: ReductionWork, budget_bytes: int, stages: int, most: int | None
 ) -> ReductionPlan | None:
     """Return the cheapest plan of so many stages that costs less than `most`; None: none does.
 
@@ -161,24 +151,24 @@ def _best(
     are taken up by what they cost at least, at first alone, then with the least that can follow,
     then with the stage's price: most are dropped before that.
     """
-    stage = _where_it_lies(machine, left)
+    stage = _where_it_lies(left)
     if stage is not None and stage.held_bytes <= budget_bytes:
         return _joined(stage, _NOTHING_LEFT) if most is None or stage.price < most else None
     best = None
     rank = (1 << 62 if most is None else most, -1, 0, 0)
-    candidates = _candidates(machine, left, partial_types, stages)
+    candidates = _candidates(left, stages)
     ahead = [_Ahead(candidate.least, n) for n, candidate in enumerate(candidates)]
     heapify(ahead)
     while ahead and ahead[0].least <= rank[0]:
         least, n, after, least_after, stage = heappop(ahead)
-        if stage is None and after is None and candidates[n].asked[0].parts:
-            after = _after(left, candidates[n], partial_types)
-            following = _candidates(machine, after, partial_types, stages - 1)
+        if stage is None and after is None and candidates[n].is_partial:
+            after = _after(left, candidates[n])
+            following = _candidates(after, stages - 1)
             least_after = min(candidate.least for candidate in following)
             heappush(ahead, _Ahead(least + least_after, n, after, least_after))
             continue
         if stage is None:
-            stage = staged(machine, *candidates[n].asked)
+            stage = staged(candidates[n].work, candidates[n].placement)
             if stage.held_bytes <= budget_bytes:
                 at_least = stage.price + least_after
                 heappush(ahead, _Ahead(at_least, n, after, least_after, stage))
@@ -187,7 +177,7 @@ def _best(
         if after is not None:
             may_equal = (0, stage.price, n) < rank[1:]
             rest_most = rank[0] - stage.price + may_equal
-            rest = _best(machine, after, partial_types, budget_bytes, stages - 1, rest_most)
+            rest = _best(after, budget_bytes, stages - 1, rest_most)
         if rest is not None:
             plan = _joined(stage, rest)
             plan_rank = (plan.price, int(after is None), stage.price, n)
@@ -196,29 +186,22 @@ def _best(
     return best
 
 
-def _candidates(
-    machine: Machine, left: _Left, partial_types: tuple[str, ...], stages: int
-) -> tuple[_Candidate, ...]:
+def _candidates(left: ReductionWork, stages: int) -> tuple[_Candidate, ...]:
     """Return the first stages of plans of so many stages."""
-    if stages < 2:
-        return _whole_ones(machine, left)
-    return (*_whole_ones(machine, left), *_partial_ones(machine, left, partial_types))
+    return _whole_ones(left) if stages < 2 else (*_whole_ones(left), *_partial_ones(left))
 
 
 @lru_cache(1 << 12)
-def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
+def _where_it_lies(left: ReductionWork) -> Stage | None:
     """Return the stage that reduces all where the array lies, if no other can be cheaper.
 
     All others begin or go on with an exchange, and share the work among all tiles at best.
     """
-    kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
-    results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
-    operands = _operands(left)
-    indexing = indexing_of(left.codelet, tuple([x.tensor for x in operands]), results)
-    lying = followed(indexing, indexing.operands[0], left.mapping)
+    machine, work = left.machine, left.whole
+    lying = followed(work.indexing, work.indexing.operands[0], left.mapping)
     if lying is None:
         return None
-    stage = staged(machine, left.codelet, operands, results, lying, left.code_price)
+    stage = staged(work, lying)
     if stage.cycles.exchange or stage.cycles.sync:
         return None
     moving = exchange_price(machine, [arriving(machine, WORD_BYTES)]).cycles
@@ -226,32 +209,22 @@ def _where_it_lies(machine: Machine, left: _Left) -> Stage | None:
     return stage if stage.cycles.compute <= moving + spread else None
 
 
-def _operands(left: _Left) -> tuple[PlacedOperand, ...]:
-    """Return the arrays and the init scalars, which are constants more often than not."""
-    arrays = tuple(
-        PlacedOperand(Tensor(kind, left.shape), left.mapping) for kind in left.element_types
-    )
-    inits = tuple(PlacedOperand(Tensor(kind, ()), None) for kind in left.codelet.element_types)
-    return (*arrays, *inits)
-
-
 _NOTHING_LEFT = ReductionPlan((), 0, 0)
 
 
-def _after(left: _Left, first: _Candidate, partial_types: tuple[str, ...]) -> _Left:
+def _after(left: ReductionWork, first: _Candidate) -> ReductionWork:
     """Return what a stage of pieces leaves."""
-    done, operands, results, placement, _ = first.asked
+    work, placement, done = first.work, first.placement, first.work.codelet
+    assert isinstance(done, Reduce)
     kept = [d for d in range(len(left.shape)) if d not in done.dimensions]
     pieces = len(done.parts)
     more = (pieces + n for n, d in enumerate(kept) if d in left.codelet.dimensions)
-    indexing = indexing_of(done, tuple([x.tensor for x in operands]), results)
-    shape = results[0].shape
-    return _Left(
-        replace(left.codelet, dimensions=(*range(pieces), *more)),
-        partial_types,
-        shape,
-        Mapping(placement.tiles, placement.spans(indexing.results[0], shape)),
-        left.code_price,
+    shape = work.results[0].shape
+    return left._replace(
+        codelet=replace(left.codelet, dimensions=(*range(pieces), *more)),
+        element_types=left.partial_types,
+        shape=shape,
+        mapping=Mapping(placement.tiles, placement.spans(work.indexing.results[0], shape)),
     )
 
 
@@ -262,56 +235,44 @@ def _joined(first: Stage, rest: ReductionPlan) -> ReductionPlan:
 
 
 @lru_cache(1 << 12)
-def _whole_ones(machine: Machine, left: _Left) -> tuple[_Candidate, ...]:
+def _whole_ones(left: ReductionWork) -> tuple[_Candidate, ...]:
     """Return stages that reduce all that is left."""
-    operands = _operands(left)
-    kept = tuple(n for d, n in enumerate(left.shape) if d not in left.codelet.dimensions)
-    results = tuple(Tensor(kind, kept) for kind in left.codelet.element_types)
-    return tuple(
-        _Candidate.of(machine, left.codelet, operands, results, placement, left.code_price)
-        for placement in dict.fromkeys(_whole_grids(machine, left, operands, results))
-    )
+    work = left.whole
+    return tuple(_Candidate.of(work, x) for x in dict.fromkeys(_whole_grids(left, work)))
 
 
 @lru_cache(1 << 12)
-def _partial_ones(
-    machine: Machine, left: _Left, partial_types: tuple[str, ...]
-) -> tuple[_Candidate, ...]:
+def _partial_ones(left: ReductionWork) -> tuple[_Candidate, ...]:
     """Return stages that reduce pieces; a later stage reduces the partial results."""
-    codelet = left.codelet
+    codelet, types = left.codelet, left.partial_types
     candidates: list[_Candidate] = []
     if not codelet.dimensions:
         return ()
-    arrays = _operands(left)[: len(left.element_types)]
-    for dimensions, parts in _cuts(machine, left):
-        cut = replace(codelet, dimensions=dimensions, parts=parts, element_types=partial_types)
+    for dimensions, parts in _cuts(left):
+        cut = replace(codelet, dimensions=dimensions, parts=parts, element_types=types)
         shape = (
             *(over(left.shape[d], part) for d, part in zip(dimensions, parts, strict=False)),
             *(n for d, n in enumerate(left.shape) if d not in dimensions),
         )
-        partials = tuple(Tensor(kind, shape) for kind in partial_types)
-        candidates += [
-            _Candidate.of(machine, cut, arrays, partials, placement, left.code_price)
-            for placement in dict.fromkeys(_cut_grids(machine, left, cut, arrays, partials))
-        ]
+        partials = tuple(Tensor(kind, shape) for kind in types)
+        work = Work(left.machine, cut, left.arrays, partials, left.code_price)
+        grids = dict.fromkeys(_cut_grids(left, work, len(parts)))
+        candidates += [_Candidate.of(work, placement) for placement in grids]
     return tuple(candidates)
 
 
-def _whole_grids(
-    machine: Machine, left: _Left, operands: tuple[PlacedOperand, ...], results: tuple[Tensor, ...]
-) -> Iterator[Placement]:
+def _whole_grids(left: ReductionWork, work: Work) -> Iterator[Placement]:
     """Yield grids that split what is kept alone."""
-    indexing = indexing_of(left.codelet, tuple([x.tensor for x in operands]), results)
-    lying = followed(indexing, indexing.operands[0], left.mapping)
+    lying = followed(work.indexing, work.indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying
+    kind, sizes = work.results[0]
     if left.codelet.dimensions == (0,):
-        shared = gathered(left.mapping, results[0].shape)
+        shared = gathered(left.mapping, sizes)
         if shared is not None:
             yield shared
-    tiles = machine.chip.tiles_per_ipu
-    sizes = results[0].shape
-    bits = ELEMENT_TYPES[results[0].element_type].bits
+    tiles = left.machine.chip.tiles_per_ipu
+    bits = ELEMENT_TYPES[kind].bits
     grains = [1] * len(sizes)
     if sizes:
         grains[-1] = max(1, GRAIN_BYTES * 8 // bits)
@@ -323,13 +284,13 @@ def _whole_grids(
             yield split(sizes, ones, ones, count)
 
 
-def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Sizes]]:
+def _cuts(left: ReductionWork) -> Iterator[tuple[tuple[int, ...], Sizes]]:
     """Yield the dimensions of a partial stage, those that are cut first, and their pieces' sizes.
 
     What each tile has of all that is reduced becomes one piece, or what it has along one of the
     dimensions that are split; else the longest ones are cut until there are so many pieces.
     """
-    tiles, spans = machine.chip.tiles_per_ipu, left.mapping.spans
+    tiles, spans = left.machine.chip.tiles_per_ipu, left.mapping.spans
     dimensions = left.codelet.dimensions
     seen: set[tuple[Sizes, Sizes]] = set()
     if left.mapping.is_partition and not left.mapping.replicated_axes:
@@ -357,25 +318,22 @@ def _cuts(machine: Machine, left: _Left) -> Iterator[tuple[tuple[int, ...], Size
             yield tuple(ordered), parts
 
 
-def _cut_grids(
-    machine: Machine,
-    left: _Left,
-    cut: Reduce,
-    arrays: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-) -> Iterator[Placement]:
-    """Yield grids for a partial stage: where the array lies, else pieces by what is kept."""
-    indexing = indexing_of(cut, tuple([x.tensor for x in arrays]), results)
-    lying = followed(indexing, indexing.operands[0], left.mapping)
+def _cut_grids(left: ReductionWork, work: Work, pieces: int) -> Iterator[Placement]:
+    """Yield grids for a partial stage: where the array lies, else pieces by what is kept.
+
+    The result's first dimensions, `pieces` of them, count pieces.
+    """
+    lying = followed(work.indexing, work.indexing.operands[0], left.mapping)
     if lying is not None:
         yield lying
         return
-    last = len(results[0].shape) - 1
-    for grain in _GRAINS if last >= len(cut.parts) else (1,):
-        rest = machine.chip.tiles_per_ipu
+    sizes = work.results[0].shape
+    last = len(sizes) - 1
+    for grain in _GRAINS if last >= pieces else (1,):
+        rest = left.machine.chip.tiles_per_ipu
         counts = []
-        for label, size in enumerate(results[0].shape):
+        for label, size in enumerate(sizes):
             least = grain if label == last else 1
             counts.append((label, min(rest, max(1, over(size, least))), least))
             rest //= counts[-1][1]
-        yield grid(counts, results[0].shape)
+        yield grid(counts, sizes)

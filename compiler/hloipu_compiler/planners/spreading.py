@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from hloipu_compiler.planners.placing import (
     split,
 )
 from hloipu_compiler.planners.stages import part_of
-from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.costs.traffic import WORD_BYTES
@@ -68,38 +69,49 @@ _FINER = 4
 """Each grid that is tried has so many times the tiles of the one before."""
 
 
+class Spreading(NamedTuple):
+    """A codelet whose work is to be spread over tiles."""
+
+    machine: Machine
+    codelet: Codelet
+    operands: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    sizes: Sizes
+    """Of the labels that may be split."""
+
+    def cycles(self, placement: Placement) -> int:
+        """Return the cycles of the tile with the largest parts."""
+        indexing = self.codelet.indexing(self.operands, self.results)
+        both = (self.operands, indexing.operands), (self.results, indexing.results)
+        parts, results = (
+            tuple(part_of(placement, i, x) for x, i in zip(tensors, indices, strict=True))
+            for tensors, indices in both
+        )
+        return codelet_work(self.codelet, self.machine, parts, results).cycles
+
+
 @lru_cache(1 << 12)
-def finer(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[Tensor, ...],
-    results: tuple[Tensor, ...],
-    sizes: Sizes,
-    default: Placement,
-) -> tuple[Placement, ...]:
+def finer(work: Spreading, default: Placement) -> tuple[Placement, ...]:
     """Return grids on more tiles on which the work takes less by more than one more exchange.
 
     For little data that much is computed on: it is spread over more tiles than its bytes are worth.
-    `sizes` are those of the labels that may be split. Where a type of half a word would be split
-    within words, as many tiles as there are words are enough.
+    Where a type of half a word would be split within words, as many tiles as there are words are
+    enough.
     """
-    tiles = machine.chip.tiles_per_ipu
+    machine, sizes = work.machine, work.sizes
     count = default.tiles.count
-    most = min(tiles, prod(sizes))
+    most = min(machine.chip.tiles_per_ipu, prod(sizes))
     if 2 * count > most:
         return ()
-    indexing = codelet.indexing(operands, results)
-    before = _work(machine, codelet, indexing, operands, results, default)
+    before = work.cycles(default)
     moving = exchange_price(machine, [arriving(machine, WORD_BYTES)]).cycles
     placements: list[Placement] = []
     ones = (1,) * len(sizes)
     while count < most and before > moving:
         count = min(most, _FINER * count)
         placement = split(sizes, ones, ones, count)
-        work = _work(machine, codelet, indexing, operands, results, placement)
-        if before - work <= moving:
-            continue
-        placements.append(placement)
+        if before - work.cycles(placement) > moving:
+            placements.append(placement)
     return tuple(placements)
 
 
@@ -110,33 +122,20 @@ _WORTH = 1
 
 
 @lru_cache(1 << 12)
-def more_even(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[Tensor, ...],
-    results: tuple[Tensor, ...],
-    sizes: Sizes,
-    placement: Placement,
-) -> Placement | None:
+def more_even(work: Spreading, placement: Placement) -> Placement | None:
     """Return the grid of least work, where much is computed that a placement spreads unevenly.
 
     None unless it saves what it may cost to bring operands there and results back.
     """
-    tiles = machine.chip.tiles_per_ipu
-    indexing = codelet.indexing(operands, results)
-    before = _work(machine, codelet, indexing, operands, results, placement)
-    moved = sum(x.elements * ELEMENT_TYPES[x.element_type].bits for x in (*operands, *results))
+    machine, tiles = work.machine, work.machine.chip.tiles_per_ipu
+    before = work.cycles(placement)
+    tensors = (*work.operands, *work.results)
+    moved = sum(x.elements * ELEMENT_TYPES[x.element_type].bits for x in tensors)
     moving = exchange_price(machine, [arriving(machine, -(-moved // (8 * tiles)))]).cycles
     if before <= _WORTH * moving:
         return None
-    grids = even_grids(sizes, tiles)
-    even = min(
-        grids, key=lambda x: _work(machine, codelet, indexing, operands, results, x), default=None
-    )
-    if even is None:
-        return None
-    work = _work(machine, codelet, indexing, operands, results, even)
-    return even if before - work > _WORTH * moving else None
+    even = min(even_grids(work.sizes, tiles), key=work.cycles, default=None)
+    return even if even and before - work.cycles(even) > _WORTH * moving else None
 
 
 _EVEN_GRIDS = 8
@@ -174,19 +173,3 @@ def _some_blocks(size: int, tiles: int, grain: int) -> NDArray[np.int64]:
         step = -(-len(blocks) // _MOST_BLOCKS)
         blocks = sorted({*blocks[: _MOST_BLOCKS // 2], *blocks[::step], blocks[-1]})
     return np.array(blocks, np.int64)
-
-
-def _work(
-    machine: Machine,
-    codelet: Codelet,
-    indexing: Indexing,
-    operands: Sequence[Tensor],
-    results: Sequence[Tensor],
-    placement: Placement,
-) -> int:
-    """Return the cycles of the tile with the largest parts."""
-    parts = [part_of(placement, i, x) for x, i in zip(operands, indexing.operands, strict=True)]
-    result_parts = [
-        part_of(placement, i, x) for x, i in zip(results, indexing.results, strict=True)
-    ]
-    return codelet_work(codelet, machine, tuple(parts), tuple(result_parts)).cycles

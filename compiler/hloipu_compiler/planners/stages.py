@@ -34,6 +34,22 @@ class PlacedOperand(NamedTuple):
     mapping: Mapping | None
 
 
+class Work(NamedTuple):
+    """A codelet to be planned, and what it works on."""
+
+    machine: Machine
+    codelet: Codelet
+    operands: tuple[PlacedOperand, ...]
+    results: tuple[Tensor, ...]
+    code_price: CodePrice = NO_CODE_PRICE
+    """What a byte of exchange code is worth."""
+
+    @property
+    def indexing(self) -> Indexing:
+        """What indexes the operands and results."""
+        return _indexing(self.codelet, tuple([x.tensor for x in self.operands]), self.results)
+
+
 class Stage(NamedTuple):
     """A codelet on a grid, with its price."""
 
@@ -58,19 +74,10 @@ class Stage(NamedTuple):
 
 
 @lru_cache(1 << 13)
-def staged(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-    placement: Placement,
-    code_price: CodePrice = NO_CODE_PRICE,
-) -> Stage:
-    """Price a codelet on a grid; what several operands are brought for is one exchange.
-
-    `code_price`: what a byte of exchange code is worth.
-    """
-    wanted, made = _placed(codelet, operands, results, placement)
+def staged(work: Work, placement: Placement) -> Stage:
+    """Price a codelet on a grid; what several operands are brought for is one exchange."""
+    machine, codelet, operands, results, code_price = work
+    wanted, made = _placed(work, placement)
     moved = []
     held_bytes = 0
     for (tensor, lying), (mapping, part) in zip(operands, wanted, strict=True):
@@ -81,39 +88,33 @@ def staged(
             held_bytes += bytes_of(part)
     price = together(machine, moved)
     parts, result_parts = tuple([x.part for x in wanted]), tuple([x.part for x in made])
-    work = codelet_work(codelet, machine, parts, result_parts).cycles
+    compute = codelet_work(codelet, machine, parts, result_parts).cycles
     held_bytes += sum(state_of(codelet, machine, parts, result_parts))
     return Stage(
         codelet,
         results,
         placement,
         tuple([x.mapping for x in made]),
-        Cycles(work).plus(cycles_of(price)),
+        Cycles(compute).plus(cycles_of(price)),
         price.code_bytes,
         held_bytes + sum(map(bytes_of, result_parts)),
         max(_LEAST_CODE_CYCLES, code_price.compared),
     )
 
 
-def least_price(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-    placement: Placement,
-    code_price: CodePrice,
-) -> int:
+def least_price(work: Work, placement: Placement) -> int:
     """Return what a stage costs at least: its work, and to bring what no tile has all of."""
-    wanted, made = _placed(codelet, operands, results, placement)
+    machine, codelet, operands, _, code_price = work
+    wanted, made = _placed(work, placement)
     parts, result_parts = tuple([x.part for x in wanted]), tuple([x.part for x in made])
-    work = codelet_work(codelet, machine, parts, result_parts).cycles
+    compute = codelet_work(codelet, machine, parts, result_parts).cycles
     moved = [
         LeastMoved.of(tensor, lying, mapping)
         for (tensor, lying), (mapping, _) in zip(operands, wanted, strict=True)
         if lying is not None
     ]
     code_cycles = max(_LEAST_CODE_CYCLES, code_price.compared)
-    return work + least_moving_price(machine, moved, code_cycles)
+    return compute + least_moving_price(machine, moved, code_cycles)
 
 
 class _Placed(NamedTuple):
@@ -123,17 +124,11 @@ class _Placed(NamedTuple):
     part: Tensor
 
 
-def _placed(
-    codelet: Codelet,
-    operands: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-    placement: Placement,
-) -> tuple[list[_Placed], list[_Placed]]:
+def _placed(work: Work, placement: Placement) -> tuple[list[_Placed], list[_Placed]]:
     """Return where a grid has a codelet's operands and results."""
-    tensors = tuple([x.tensor for x in operands])
-    indexing = indexing_of(codelet, tensors, results)
+    indexing, tensors = work.indexing, [x.tensor for x in work.operands]
     both = []
-    for of_codelet, indices in ((tensors, indexing.operands), (results, indexing.results)):
+    for of_codelet, indices in ((tensors, indexing.operands), (work.results, indexing.results)):
         placed = []
         for tensor, where in zip(of_codelet, indices, strict=True):
             spans = placement.spans(where, tensor.shape)
@@ -143,10 +138,9 @@ def _placed(
 
 
 @lru_cache(1 << 12)
-def indexing_of(
+def _indexing(
     codelet: Codelet, operands: tuple[Tensor, ...], results: tuple[Tensor, ...]
 ) -> Indexing:
-    """Return what indexes a codelet's operands and results."""
     return codelet.indexing(operands, results)
 
 

@@ -11,7 +11,7 @@ from math import prod
 from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
 from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, splits_of
 from hloipu_compiler.planners.searching import Candidate, descend
-from hloipu_compiler.planners.stages import PlacedOperand, Stage, least_price, staged
+from hloipu_compiler.planners.stages import PlacedOperand, Stage, Work, least_price, staged
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
@@ -40,11 +40,11 @@ def transpositions(
     indexing = codelet.indexing([tensor], [result])
     tiles = machine.chip.tiles_per_ipu
     stages: dict[Placement, Stage] = {}
-    operands, results = (PlacedOperand(tensor, lying),), (result,)
+    work = Work(machine, codelet, (PlacedOperand(tensor, lying),), (result,), code_price)
 
     def price(placement: Placement) -> int:
         if placement not in stages:
-            stages[placement] = staged(machine, codelet, operands, results, placement, code_price)
+            stages[placement] = staged(work, placement)
         return stages[placement].price
 
     if lying is not None:
@@ -71,7 +71,7 @@ def transpositions(
             return price(placed(candidate))
 
         def least(candidate: Candidate, placed: _Placing = placed) -> float:
-            return least_price(machine, codelet, operands, results, placed(candidate), code_price)
+            return least_price(work, placed(candidate))
 
         descend(beginnings, sizes, most, of_candidate, least)
     return tuple(sorted(stages.values(), key=lambda x: x.price))

@@ -6,8 +6,8 @@ from dataclasses import replace
 from hloipu_compiler.analysis.call_graph import callees, callees_first
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.reduce.cleaning import PASSES_OPERANDS
 from hloipu_compiler.reduce.rewriting import (
+    PASSES_OPERANDS,
     Draft,
     Key,
     NotReducibleError,

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 from hloipu_compiler.ir.graph import Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves
-from hloipu_compiler.reduce.cleaning import without_parameters
 from hloipu_compiler.reduce.rewriting import (
     Draft,
     Key,
     NotReducibleError,
     edited,
     without_interface,
+    without_parameters,
 )
 
 SOURCES = frozenset({"constant", "iota", "parameter", "after-all", "tuple"})

@@ -11,15 +11,15 @@ from hloipu_compiler.analysis.call_graph import CallSite, call_sites
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import Shape, TupleShape
-from hloipu_compiler.reduce.cleaning import PASSES_OPERANDS
+from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.reduce.entry import is_replaceable
 from hloipu_compiler.reduce.rewriting import (
+    PASSES_OPERANDS,
     Draft,
     Key,
     NotReducibleError,
     by_computation,
     instructions_of,
-    without,
     without_interface,
 )
 from hloipu_compiler.reduce.simplifying import is_zero

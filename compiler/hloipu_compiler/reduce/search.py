@@ -14,9 +14,8 @@ from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape, leaves
-from hloipu_compiler.reduce.cleaning import cleaned
 from hloipu_compiler.reduce.loop_state import changed_elements
-from hloipu_compiler.reduce.rewriting import Key, NotReducibleError
+from hloipu_compiler.reduce.rewriting import Key, NotReducibleError, cleaned
 from hloipu_compiler.reduce.simplifying import is_zero
 from hloipu_runtime.element_types import C64, F32, PRED, S32
 from hloipu_runtime.errors import LimitError

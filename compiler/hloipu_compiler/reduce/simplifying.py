@@ -7,7 +7,8 @@ from hloipu_compiler.analysis.call_graph import call_sites
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS
 from hloipu_compiler.ir.shapes import compatible
-from hloipu_compiler.reduce.rewriting import Draft, Key, edited, instructions_of, without
+from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.reduce.rewriting import Draft, Key, edited, instructions_of
 
 SIMPLEST = frozenset({"parameter", "constant", "after-all", "tuple"})
 """Opcodes that zeros are no simpler than; of tuples it is the elements that may become zeros."""

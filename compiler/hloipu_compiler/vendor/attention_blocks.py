@@ -8,9 +8,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hloipu_compiler.formulas.loop import Loop, Step
 from hloipu_compiler.formulas.random_numbers import fraction, numbered_bits
-from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.formulas.text import Loop, Step, Value
 from hloipu_compiler.vendor.attention import Attention, Gradients, backward
 from hloipu_compiler.vendor.attention_masks import Mask, taken_rows
 

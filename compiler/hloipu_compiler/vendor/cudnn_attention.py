@@ -17,8 +17,7 @@ from hloipu_compiler.vendor.attention_blocks import (
     backward_in_blocks,
     forward_in_blocks,
 )
-from hloipu_compiler.vendor.attention_masks import Band, Mask
-from hloipu_compiler.vendor.attention_segments import Sequences
+from hloipu_compiler.vendor.attention_masks import Band, Mask, Sequences
 
 _MASKS = ("NO_MASK", "PADDING", "CAUSAL", "PADDING_CAUSAL", "ALIBI")
 _PLAIN = "write the attention out: jax.nn.dot_product_attention(…, implementation='xla')"

@@ -10,8 +10,7 @@ import math
 from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
-from hloipu_compiler.formulas.loop import Loop, Step
-from hloipu_compiler.formulas.text import Text, Value
+from hloipu_compiler.formulas.text import Loop, Step, Text, Value
 from hloipu_compiler.hlo.printing.printer import print_computation
 from hloipu_compiler.interpret.planning.comparators import ComparatorKey, comparator_keys
 

@@ -18,8 +18,7 @@ from hloipu_compiler.vendor.attention_blocks import (
     backward_in_blocks,
     forward_in_blocks,
 )
-from hloipu_compiler.vendor.attention_masks import Band, Mask
-from hloipu_compiler.vendor.attention_segments import Sequences
+from hloipu_compiler.vendor.attention_masks import Band, Mask, Sequences
 
 # qkv_layout: how many arrays hold q, k and v, and whether sequences stand one behind the other.
 _LAYOUTS = {5: (1, False), 7: (2, False), 9: (3, False), 10: (1, True), 12: (2, True),

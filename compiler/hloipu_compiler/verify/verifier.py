@@ -18,9 +18,12 @@ from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, OPS
 from hloipu_compiler.ir.shapes import Shape, compatible, holds_buffer, without_layouts
 from hloipu_compiler.source import Span
-from hloipu_compiler.verify.aliases import check_aliases
 from hloipu_compiler.verify.calls import check_calls, check_names
-from hloipu_compiler.verify.interface import check_interface_layouts, check_parameters
+from hloipu_compiler.verify.interface import (
+    check_aliases,
+    check_interface_layouts,
+    check_parameters,
+)
 from hloipu_compiler.verify.places import attribute_span, opcode_span, operand_span, shape_span
 from hloipu_compiler.verify.survey import (
     MOST_FAULTS,
@@ -68,7 +71,7 @@ def _check_rare(survey: Survey, report: Report) -> None:
     """Check subjects that many modules do not have; what checks one is imported for it."""
     opcodes = survey.by_opcode.keys()
     if "fusion" in opcodes:
-        from hloipu_compiler.verify.fusions import check_fusions
+        from hloipu_compiler.verify.calls import check_fusions
 
         check_fusions(survey, report)
     if survey.controlled:
@@ -77,8 +80,7 @@ def _check_rare(survey: Survey, report: Report) -> None:
         check_control(survey, report)
     if opcodes - _IN_ONE_PIECE:
         from hloipu_compiler.verify.asynchronous import check_asynchronous
-        from hloipu_compiler.verify.channels import check_channels
-        from hloipu_compiler.verify.collectives import check_constrained_layouts
+        from hloipu_compiler.verify.collectives import check_channels, check_constrained_layouts
 
         check_asynchronous(survey, report)
         check_channels(survey, report)
@@ -230,7 +232,7 @@ def _place_checks(instruction: Instruction) -> list[PlaceCheck]:
 
         checks.append(check_sharding)
     if "origin" in instruction.attributes or "original_value" in instruction.attributes:
-        from hloipu_compiler.verify.origins import check_origin
+        from hloipu_compiler.verify.sharding import check_origin
 
         checks.append(check_origin)
     return checks

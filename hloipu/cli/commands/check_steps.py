@@ -7,8 +7,9 @@ from typing import NoReturn
 
 from hloipu.api import compile_verified
 from hloipu.check.arrays import Compared, compared_arrays, judged, leaf_truth
-from hloipu.check.formed_step import ReferenceStep, reference_step
+from hloipu.check.formed_step import reference_step
 from hloipu.check.reference_run import (
+    GivenStep,
     result_shapes,
     values_of_parts,
     values_of_plain_step,
@@ -16,7 +17,7 @@ from hloipu.check.reference_run import (
 )
 from hloipu.check.references import Against
 from hloipu.check.sampled_steps import sampled
-from hloipu.check.step_values import Begun, Elements, Numbered, Running, values_of_program
+from hloipu.check.step_values import Elements, Running, values_of_program
 from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.commands.run import Inputs, session_arrays
 from hloipu.cli.commands.run_session import check_queue_names, source_of_file
@@ -137,52 +138,43 @@ class _Checked:
         running = Running(self.options.mode, self.options.poison, request.session.timeout)
         with self.working("running the program"):
             begun, ours = values_of_program(program, arrays, elements, steps, running)
+        given = GivenStep(step, begun, elements)
         with self.working(f"{name} computes the plain steps"):
             theirs = values_of_reference(
-                step,
-                begun,
-                elements,
-                steps,
-                self.reference,
-                report_progress=partial(telling, "steps"),
+                given, steps, self.reference, report_progress=partial(telling, "steps")
             )
         if isinstance(theirs, str):
-            raise self._refused(step, begun, elements, theirs)
+            raise self._refused(given, theirs)
         with self.working(f"{name} computes them in f64"):
-            truth = sampled(
-                self.reference,
-                lambda moved: values_of_reference(step, begun, elements, steps, moved),
-            )
+            truth = sampled(self.reference, lambda moved: values_of_reference(given, steps, moved))
         compared = judged(list(compared_arrays(program.program, ours, theirs, truth)))
         for array in compared:
             say(line(array.report, array.name))
         bad = sum(not array.report.agrees for array in compared)
-        is_plain_step = not steps or self._parts_are_whole(step, begun, elements)
+        is_plain_step = not steps or self._parts_are_whole(given)
         if bad or not is_plain_step:
             message = f"{bad} of {len(compared)} arrays differ from {name}"
             say(message, err=True)
-            self._blame(step, begun, elements, message, is_plain_step=is_plain_step)
+            self._blame(given, message, is_plain_step=is_plain_step)
         if isolate and steps:
-            self._job(step, begun, elements).check(isolate=True, working=self.working)
+            self._job(given).check(isolate=True, working=self.working)
         refuse_unjudged([array.report for array in compared], name)
 
-    def _parts_are_whole(self, step: ReferenceStep, begun: Begun, elements: Elements) -> bool:
+    def _parts_are_whole(self, given: GivenStep) -> bool:
         """Whether gradients and update together are the plain step on the reference.
 
         The program and its reference share what is accumulated, which is told so.
         """
-        if step.parts is None:
+        if given.step.parts is None:
             return True
         name = self.reference.name
         with self.working(f"{name} computes the cut step and the plain one"):
-            values = values_of_parts(step, begun, elements, self.reference)
+            values = values_of_parts(given, self.reference)
         if isinstance(values, str):
-            raise self._refused(step, begun, elements, values)
+            raise self._refused(given, values)
         plain, cut = values
         shapes = result_shapes(self.module)
-        truth = sampled(
-            self.reference, lambda moved: values_of_plain_step(step, begun, elements, moved)
-        )
+        truth = sampled(self.reference, lambda moved: values_of_plain_step(given, moved))
         reports = judged(
             [
                 Compared(
@@ -203,15 +195,7 @@ class _Checked:
             f"{len(reports)} results differ")  # fmt: skip
         return not bad
 
-    def _blame(
-        self,
-        step: ReferenceStep,
-        begun: Begun,
-        elements: Elements,
-        message: str,
-        *,
-        is_plain_step: bool,
-    ) -> NoReturn:
+    def _blame(self, given: GivenStep, message: str, *, is_plain_step: bool) -> NoReturn:
         """Find the op at fault in the plain step; raise MismatchError E6002 or E6003."""
         if not is_plain_step:
             raise MismatchError(
@@ -220,7 +204,7 @@ class _Checked:
                 hint="report it with the module; --micro-batches 1 leaves the step whole",
             )
         say("the plain step alone, on its first element:", err=True)
-        self._job(step, begun, elements).check(isolate=False, working=self.working)
+        self._job(given).check(isolate=False, working=self.working)
         raise MismatchError(
             "E6003",
             f"{message}, and the plain step alone agrees",
@@ -228,29 +212,18 @@ class _Checked:
             "options after the other to see which, and report it",
         )
 
-    def _refused(
-        self, step: ReferenceStep, begun: Begun, elements: Elements, words: str
-    ) -> UnsupportedError:
-        leaves = self._first_arguments(step, begun, elements)
-        return self.reference.refused(self.module, leaves, words)
+    def _refused(self, given: GivenStep, words: str) -> UnsupportedError:
+        return self.reference.refused(self.module, given.first_arguments, words)
 
-    def _job(self, step: ReferenceStep, begun: Begun, elements: Elements) -> Job:
+    def _job(self, given: GivenStep) -> Job:
         """Return the check of the plain step on what the first replica begins with."""
         return Job(
             self.module,
-            self._first_arguments(step, begun, elements),
+            given.first_arguments,
             self.reference,
             plain_options(self.options),
             self.given.limits.values,
         )
-
-    def _first_arguments(
-        self, step: ReferenceStep, begun: Begun, elements: Elements
-    ) -> list[Array]:
-        arguments: Numbered = {**begun.constants[0], **begun.states[0]}
-        for feed in step.wrapping.feeds:
-            arguments |= zip(feed.places, elements[feed.name][0], strict=True)
-        return [arguments[n] for n in sorted(arguments)]
 
     def _elements(self, count: int, seed: int) -> Elements:
         """Return `count` elements of every feed: of its file, or drawn."""

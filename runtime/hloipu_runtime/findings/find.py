@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from hloipu_runtime.findings import host_rules, memory_rules, step_rules, type_rules
 from hloipu_runtime.findings.facts import Facts
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding
 
 Rule = Callable[[Facts], Iterable[Finding]]
 

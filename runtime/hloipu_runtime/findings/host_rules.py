@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.program import Role
-from hloipu_runtime.report.finding import Finding, Setting
+from hloipu_runtime.report.change import Finding, Setting
 
 _HOST_SHARE = 0.5
 _REMOTE_SHARE = 0.25

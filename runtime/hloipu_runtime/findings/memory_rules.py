@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.memory.categories import CODE, Category
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding
 
 _UNEVEN = 2.0
 _WORTH_A_LINE = 0.25

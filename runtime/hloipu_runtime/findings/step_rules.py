@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.steps import ValueId
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding
 from hloipu_runtime.report.profile import ONE_TILE_BYTES
 
 _FEW_TILES = 0.25

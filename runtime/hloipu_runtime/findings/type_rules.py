@@ -8,7 +8,7 @@ from hloipu_runtime.costs.computing import codelet_work, operand_part, work_char
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.findings.facts import Facts
 from hloipu_runtime.program.steps import VertexGroup
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding
 
 _PRODUCTS = frozenset({"dot", "convolution"})
 """Codelets of the matrix units, which are several times as fast on f16."""

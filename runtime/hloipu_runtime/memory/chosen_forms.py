@@ -23,7 +23,7 @@ from hloipu_runtime.memory.charges import receivers, senders
 from hloipu_runtime.memory.liveness import Ranges
 from hloipu_runtime.memory.messages import points_of
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, kept_bytes
-from hloipu_runtime.memory.tile_classes import Classes
+from hloipu_runtime.memory.requests import Classes
 from hloipu_runtime.program.steps import Exchange, Transfer
 
 Numbers = NDArray[np.int64]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.memory.categories import CODE, Category
 from hloipu_runtime.memory.report_records import MemoryReport
-from hloipu_runtime.report.finding import CODE_CURE
+from hloipu_runtime.report.change import CODE_CURE
 
 _SHOWN = 3
 _EXCHANGES = Category.EXCHANGE_CODE.value

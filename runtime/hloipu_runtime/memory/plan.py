@@ -16,8 +16,14 @@ from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
 from hloipu_runtime.memory.placing import place
 from hloipu_runtime.memory.remote_parts import RemoteParts, remote_bytes, remote_parts
-from hloipu_runtime.memory.requests import Live, Request, Requests, most_live
-from hloipu_runtime.memory.tile_classes import TileClasses, classes_of
+from hloipu_runtime.memory.requests import (
+    Live,
+    Request,
+    Requests,
+    TileClasses,
+    classes_of,
+    most_live,
+)
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
 from hloipu_runtime.program.steps import VariableId

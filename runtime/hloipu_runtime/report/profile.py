@@ -5,8 +5,7 @@ from dataclasses import field
 from typing import Any, NamedTuple
 
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.report.change import Fitting
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding, Fitting
 from hloipu_runtime.report.host import HostTime
 from hloipu_runtime.report.pipelines import PipelineRow
 

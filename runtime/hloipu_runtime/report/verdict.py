@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hloipu_runtime.report.change import CODE_CURE, Finding
 from hloipu_runtime.report.feeds import feeds_line
-from hloipu_runtime.report.finding import CODE_CURE, Finding
 from hloipu_runtime.report.profile import NO_ORIGIN, ONE_TILE_BYTES, OriginRow, Profile
 
 DEAREST = 4

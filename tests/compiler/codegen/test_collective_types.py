@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hloipu.xla_cpu.forms import for_partitioner
+from hloipu.xla_cpu.runner import for_partitioner
 from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.hlo.parse import parse

@@ -10,9 +10,8 @@ import pytest
 
 from hloipu_compiler.errors import InvalidHloError
 from hloipu_compiler.ir import dimension_rules
-from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
+from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind, stated_rule
 from hloipu_compiler.ir.ops import OPS, Trait, with_trait
-from hloipu_compiler.ir.stated_rules import stated_rule
 from hloipu_runtime.errors import UnsupportedError
 from tests.support.cutting import Cutting
 from tests.support.texts_ops import all_rows

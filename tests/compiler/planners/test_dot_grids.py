@@ -10,7 +10,7 @@ import pytest
 
 import hloipu
 from hloipu_compiler.planners import dot_grids
-from hloipu_compiler.planners.dot_grids import DEPTH, DotGrid, dot_grid
+from hloipu_compiler.planners.dot_grids import DEPTH, DotGrid, DotWork, dot_grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
@@ -38,8 +38,8 @@ def _text(m: int, k: int, n: int, kind: str = "f32") -> str:
 def _grid(
     target: str, m: int, k: int, n: int, kind: str = "f32", tuning: Tuning = DEFAULT_TUNING
 ) -> DotGrid:
-    tensors = [Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n))]
-    return dot_grid(load_machine(target), Dot(*PLAIN, kind), *tensors, tuning)
+    a, b, c = (Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n)))
+    return dot_grid(DotWork(load_machine(target), Dot(*PLAIN, kind), a, b, c, tuning))
 
 
 @pytest.mark.parametrize("partials", ["f32", "f16"])
@@ -271,7 +271,8 @@ def test_any_contracted_dimension_may_be_cut(depth: tuple[int, int]) -> None:
     tuning = replace(DEFAULT_TUNING, partials_type="f16", memory_percent=20)
     lhs, rhs = Tensor("f16", (*depth, 1024)), Tensor("f16", (*depth, 4096))
     gradient = Dot((), (), (0, 1), (0, 1), "f16")
-    both = dot_grid(load_machine("gc200"), gradient, lhs, rhs, Tensor("f16", (1024, 4096)), tuning)
+    result = Tensor("f16", (1024, 4096))
+    both = dot_grid(DotWork(load_machine("gc200"), gradient, lhs, rhs, result, tuning))
     single = _grid("gc200", 1024, 1024, 4096, "f16", tuning)
     assert both.part > 0
     assert both.slices == single.slices
@@ -297,7 +298,8 @@ def test_slices_of_the_depth_add_up_in_place(
     machine, tuning = load_machine("tiny"), Tuning("f16", percent)
     codelet = Dot((), (), (0, 1), (0, 1), kind)
     shapes = (batch, depth, 24), (batch, depth, 40), (24, 40)
-    plan = dot_grid(machine, codelet, *(Tensor(kind, shape) for shape in shapes), tuning)
+    lhs, rhs, result = (Tensor(kind, shape) for shape in shapes)
+    plan = dot_grid(DotWork(machine, codelet, lhs, rhs, result, tuning))
     assert (plan.sliced, plan.sliced_depth) == (DEPTH, sliced)
     a, b = (RNG.integers(-1, 2, shape).astype(user_dtype(kind)) for shape in shapes[:2])
     text = GRADIENT.format(kind=kind, batch=batch, depth=depth)

@@ -11,10 +11,10 @@ from math import inf, prod
 import pytest
 
 from hloipu_compiler.lowering.ops.top_k import merging_options
-from hloipu_compiler.planners.dot_grids import dot_grid
+from hloipu_compiler.planners.dot_grids import DotWork, dot_grid
 from hloipu_compiler.planners.indexed_grids import best_of
 from hloipu_compiler.planners.reading_plans import readings
-from hloipu_compiler.planners.stages import PlacedOperand, bytes_of
+from hloipu_compiler.planners.stages import PlacedOperand, Work, bytes_of
 from hloipu_compiler.planners.transposing import transpositions
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -85,8 +85,8 @@ def test_no_split_of_a_product_is_cheaper(
     kind: str, m: int, k: int, n: int, code_price: int
 ) -> None:
     tuning = Tuning(code_price=CodePrice(code_price, code_price))
-    tensors = [Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n))]
-    plan = dot_grid(TINY, Dot((), (), (1,), (0,), kind), *tensors, tuning)
+    lhs, rhs, result = (Tensor(kind, shape) for shape in ((m, k), (k, n), (m, n)))
+    plan = dot_grid(DotWork(TINY, Dot((), (), (1,), (0,), kind), lhs, rhs, result, tuning))
     least = inf
     for of_rows, of_columns in ((16, 1), (1, 16), (1, 1)):
         for (a, rows), (b, columns) in product(blocks(m, of_rows), blocks(n, of_columns)):
@@ -170,7 +170,8 @@ def test_no_split_of_what_is_read_is_cheaper(shape: Sizes, window: Sizes) -> Non
     moving = tuple(d for d, (n, w) in enumerate(zip(shape, window, strict=True)) if n != w)
     places = [PlacedOperand(Tensor("s32", ()), None)] * len(shape)
     table = PlacedOperand(Tensor("f32", shape), None)
-    found = readings(TINY, DynamicSlice(), moving, (table, *places), Tensor("f32", window))
+    read = Work(TINY, DynamicSlice(), (table, *places), (Tensor("f32", window),))
+    found = readings(read, moving)
     least = inf
     for parts in product(*(blocks(n) for n in window)):
         if prod(count for count, _ in parts) > TILES:
@@ -194,7 +195,8 @@ def test_a_table_in_ranges_is_read_where_it_lies(ranges: int) -> None:
     places = PlacedOperand(Tensor("s32", (rows, 1)), None)
     direct = Gather(GatherDimensions((), (1,), (1,), 1, (0,), (0,)), (1, 1))
     machine = load_machine("bow")
-    options = readings(machine, direct, (1,), (table, places), Tensor("f32", (rows,)))
+    work = Work(machine, direct, (table, places), (Tensor("f32", (rows,)),))
+    options = readings(work, (1,))
     best = best_of(machine, options)
     assert best.stays
     assert best.placement.tiles == tiles

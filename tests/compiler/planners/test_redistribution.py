@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.planners.placing import row_major
-from hloipu_compiler.planners.redistribution import redistribution, serves
-from hloipu_compiler.planners.routes import routes
+from hloipu_compiler.planners.redistribution import redistribution, routes, serves
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, covers, whole

@@ -5,16 +5,22 @@ from itertools import product
 import pytest
 
 from hloipu_compiler.planners.placing import mapping_of, split
-from hloipu_compiler.planners.reduction_plans import reduction_alternatives, reduction_plan
-from hloipu_compiler.planners.stages import PlacedOperand, least_price, staged
+from hloipu_compiler.planners.reduction_plans import (
+    ReductionWork,
+    reduction_alternatives,
+    reduction_plan,
+)
+from hloipu_compiler.planners.stages import PlacedOperand, Work, least_price, staged
 from hloipu_runtime.codelets.core.codelet import Index, Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
 
 TINY, GC200 = load_machine("tiny"), load_machine("gc200")
 ROOM = 1 << 20
+F32, F16 = (("f32",), ("f32",)), (("f16",), ("f32",))
 
 
 def total(dimensions: Sizes, kind: str = "f32") -> Reduce:
@@ -23,7 +29,7 @@ def total(dimensions: Sizes, kind: str = "f32") -> Reduce:
 
 def test_rows_on_tiles_of_their_own_need_no_exchange() -> None:
     rows = Mapping(Tiles((4,), (1,), 0), (Span(0, 16, 0, 16), whole(64)))
-    plan = reduction_plan(TINY, total((1,)), ("f32",), ("f32",), (64, 64), rows, ROOM)
+    plan = reduction_plan(ReductionWork(TINY, total((1,)), *F32, (64, 64), rows), ROOM)
     (stage,) = plan.stages
     assert stage.placement.tiles == rows.tiles
     assert (plan.cycles.exchange, plan.cycles.sync) == (0, 0)
@@ -33,7 +39,7 @@ def test_rows_on_tiles_of_their_own_need_no_exchange() -> None:
 
 def test_columns_of_rows_on_tiles_are_summed_where_they_lie_first() -> None:
     rows = Mapping(Tiles((4,), (1,), 0), (Span(0, 256, 0, 256), whole(64)))
-    plan = reduction_plan(TINY, total((0,)), ("f32",), ("f32",), (1024, 64), rows, ROOM)
+    plan = reduction_plan(ReductionWork(TINY, total((0,)), *F32, (1024, 64), rows), ROOM)
     first, *rest = plan.stages
     assert first.codelet.parts == (256,)  # type: ignore[attr-defined]
     assert (first.cycles.exchange, first.cycles.sync) == (0, 0)
@@ -44,20 +50,20 @@ def test_a_sum_of_all_on_many_tiles_takes_three_stages() -> None:
     """Few pieces each: 1,472 numbers on one tile take 3 cycles of control each."""
     shape = (4096, 4096)
     lying = mapping_of(shape, 32, 1472)
-    plan = reduction_plan(GC200, total((0, 1)), ("f32",), ("f32",), shape, lying, ROOM)
+    plan = reduction_plan(ReductionWork(GC200, total((0, 1)), *F32, shape, lying), ROOM)
     assert len(plan.stages) >= 3
     assert plan.cycles.exchange < 1472 * 3
 
 
 @pytest.mark.parametrize("shape", [(3, 1000), (1000, 3), (16, 16, 16), (5,), (1, 1, 7)])
 @pytest.mark.parametrize("machine", [TINY, GC200])
-def test_the_plan_is_the_cheapest_of_all_beginnings(machine: object, shape: Sizes) -> None:
-    tiles = machine.chip.tiles_per_ipu  # type: ignore[attr-defined]
+def test_the_plan_is_the_cheapest_of_all_beginnings(machine: Machine, shape: Sizes) -> None:
+    tiles = machine.chip.tiles_per_ipu
     lying = mapping_of(shape, 16, tiles)
     dimensions = tuple(range(0, len(shape), 2))
-    asked = (machine, total(dimensions, "f16"), ("f16",), ("f32",), shape, lying, ROOM)
-    plan = reduction_plan(*asked)
-    every = reduction_alternatives(*asked)  # type: ignore[arg-type]
+    left = ReductionWork(machine, total(dimensions, "f16"), *F16, shape, lying)
+    plan = reduction_plan(left, ROOM)
+    every = reduction_alternatives(left, ROOM)
     assert plan.price <= min(x.price for x in every)
     assert plan.stages[-1].codelet.parts == ()  # type: ignore[attr-defined]
     kept = tuple(n for d, n in enumerate(shape) if d not in dimensions)
@@ -68,8 +74,8 @@ def test_memory_bounds_what_is_gathered() -> None:
     """Rows over all tiles: bringing whole columns to tiles takes more room than partial sums."""
     shape = (4096, 256)
     lying = mapping_of(shape, 32, 4)
-    free = reduction_plan(TINY, total((0,)), ("f32",), ("f32",), shape, lying, 1 << 40)
-    tight = reduction_plan(TINY, total((0,)), ("f32",), ("f32",), shape, lying, 8192)
+    free = reduction_plan(ReductionWork(TINY, total((0,)), *F32, shape, lying), 1 << 40)
+    tight = reduction_plan(ReductionWork(TINY, total((0,)), *F32, shape, lying), 8192)
     assert tight.held_bytes <= 8192
     assert tight.cycles.total >= free.cycles.total
 
@@ -94,8 +100,8 @@ def test_no_stage_costs_less_than_its_least(shape: Sizes, code_cycles: int) -> N
         operand = PlacedOperand(Tensor("f32", shape), mapping)
         init = PlacedOperand(Tensor("f32", ()), None)
         placement = split(kept, ones[1:], ones[1:], parts)
-        asked = (codelet, (operand, init), (result,), placement, price)
-        stage = staged(GC200, *asked)
-        shares.append(least_price(GC200, *asked) / stage.price)
+        work = Work(GC200, codelet, (operand, init), (result,), price)
+        stage = staged(work, placement)
+        shares.append(least_price(work, placement) / stage.price)
     assert max(shares) <= 1
     assert sum(shares) / len(shares) > 0.25

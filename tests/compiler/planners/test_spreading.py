@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.planners.placing import default_placement, row_major
-from hloipu_compiler.planners.spreading import finer, spread_over_copies
+from hloipu_compiler.planners.spreading import Spreading, finer, spread_over_copies
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -53,7 +53,7 @@ def test_dear_ops_go_to_more_tiles(op: str, spreads: bool) -> None:
     tensors = (Tensor("f32", (4096,)),)
     default = default_placement((4096,), 4096, 32, MACHINE.chip.tiles_per_ipu)
     assert default.tiles.count == 128
-    found = finer(MACHINE, codelet(op), tensors, tensors, (4096,), default)
+    found = finer(Spreading(MACHINE, codelet(op), tensors, tensors, (4096,)), default)
     assert bool(found) is spreads
     assert all(x.tiles.count >= 4 * 128 for x in found)
 
@@ -61,4 +61,5 @@ def test_dear_ops_go_to_more_tiles(op: str, spreads: bool) -> None:
 def test_what_is_on_most_tiles_already_is_left() -> None:
     tensors = (Tensor("f32", (1 << 20,)),)
     default = default_placement((1 << 20,), 1 << 20, 32, MACHINE.chip.tiles_per_ipu)
-    assert finer(MACHINE, codelet("erf"), tensors, tensors, (1 << 20,), default) == ()
+    work = Spreading(MACHINE, codelet("erf"), tensors, tensors, (1 << 20,))
+    assert finer(work, default) == ()

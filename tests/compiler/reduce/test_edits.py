@@ -9,9 +9,8 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.reduce import inputs, shrinking
-from hloipu_compiler.reduce.cleaning import cleaned
 from hloipu_compiler.reduce.reducer import reduce_module, verifies
-from hloipu_compiler.reduce.rewriting import Key, NotReducibleError
+from hloipu_compiler.reduce.rewriting import Key, NotReducibleError, cleaned
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
 JOINED = """HloModule m

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloipu_compiler.verify.origins import origin_indices
+from hloipu_compiler.verify.sharding import origin_indices
 from tests.support.verifier_cases import check_accepted, check_refused
 
 

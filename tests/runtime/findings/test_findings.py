@@ -28,7 +28,7 @@ from hloipu_runtime.program.steps import (
     VertexGroup,
 )
 from hloipu_runtime.report.build import About, profile_of_estimate
-from hloipu_runtime.report.finding import Finding
+from hloipu_runtime.report.change import Finding
 from tests.support.pipelined_programs import PipelineMaker
 from tests.support.priced_programs import Maker, Toil, everywhere, row, rows
 

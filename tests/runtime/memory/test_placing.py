@@ -7,12 +7,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from hloipu_runtime.memory import conflicts as conflicts_module
 from hloipu_runtime.memory import placing
-from hloipu_runtime.memory.conflicts import Conflicts
-from hloipu_runtime.memory.placing import Placement, lowest_first, place
-from hloipu_runtime.memory.requests import Request, Requests, most_live
-from hloipu_runtime.memory.tile_classes import classes_of
+from hloipu_runtime.memory.placing import Conflicts, Placement, lowest_first, place
+from hloipu_runtime.memory.requests import Request, Requests, classes_of, most_live
 from hloipu_runtime.program.mapping import Tiles
 
 TILES = 12
@@ -83,8 +80,8 @@ def overlaps(requests: list[Request], addresses: list[int]) -> list[tuple[int, i
 
 LIMITS = [
     (placing, "MOST_PLACED"),
-    (conflicts_module, "MOST_GRIDS"),
-    (conflicts_module, "MOST_KEPT"),
+    (placing, "MOST_GRIDS"),
+    (placing, "MOST_KEPT"),
 ]
 """Beyond which less is tried or remembered."""
 

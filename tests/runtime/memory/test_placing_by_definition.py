@@ -7,8 +7,7 @@ import pytest
 
 from hloipu_runtime.memory import placing
 from hloipu_runtime.memory.placing import place
-from hloipu_runtime.memory.requests import Request, Requests, most_live
-from hloipu_runtime.memory.tile_classes import classes_of
+from hloipu_runtime.memory.requests import Request, Requests, classes_of, most_live
 from hloipu_runtime.program.mapping import Tiles
 
 TILES = 5

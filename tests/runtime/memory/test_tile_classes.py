@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from hloipu_runtime.memory import tile_classes
-from hloipu_runtime.memory.tile_classes import classes_of
+from hloipu_runtime.memory import requests
+from hloipu_runtime.memory.requests import classes_of
 from hloipu_runtime.program.mapping import Tiles
 
 TILES = 24
@@ -26,7 +26,7 @@ def drawn(seed: int, count: int) -> list[Tiles]:
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("at_once", [4096, 3])
 def test_classes(seed: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tile_classes, "_GRIDS_AT_ONCE", at_once)
+    monkeypatch.setattr(requests, "_GRIDS_AT_ONCE", at_once)
     grids = drawn(seed, 1 + seed)
     tiles_of = [set(grid.numbers.ravel().tolist()) for grid in grids]
     classes = classes_of(grids, TILES)

@@ -4,7 +4,7 @@ from random import Random
 
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Variable
-from hloipu_runtime.program.staying import stays_on_tiles
+from hloipu_runtime.program.proof.barriers import stays_on_tiles
 from hloipu_runtime.program.steps import Transfer
 from tests.support.exchange_counter import count, tile_parts
 from tests.support.random_programs import random_mapping

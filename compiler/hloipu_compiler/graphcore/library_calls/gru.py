@@ -6,8 +6,7 @@ Gates in kernel and bias: reset, update, candidate (graphcore/poplibs: include/p
 from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
-from hloipu_compiler.formulas.loop import Loop, Step, row_at, with_row_at
-from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.formulas.text import Loop, Step, Value, row_at, with_row_at
 from hloipu_compiler.graphcore.library_calls.lstm import Sizes, activations, sizes_of
 
 

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hloipu_compiler.formulas.call import Call, formula
-from hloipu_compiler.formulas.loop import Loop, Step, row_at, with_row_at
-from hloipu_compiler.formulas.text import Value
+from hloipu_compiler.formulas.text import Loop, Step, Value, row_at, with_row_at
 
 _ACTIVATIONS = {"tanh": "tanh", "sigmoid": "logistic"}
 

@@ -4,8 +4,7 @@ The text is linear in what it shows; beyond a cap the rest is counted in a note,
 program draws more.
 """
 
-from hloipu_compiler.hlo.printing.print_options import Layouts
-from hloipu_compiler.hlo.printing.printed_shapes import ShapePrinter
+from hloipu_compiler.hlo.printing.print_options import Layouts, ShapePrinter
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.ir.ops import OPS, Trait
 

@@ -13,7 +13,7 @@ from hloipu_compiler.lowering.core.values import Function, Scalar, Spread, TileT
 from hloipu_compiler.plan.plan import Chosen, Plan
 from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import Placement, default_placement, moved
-from hloipu_compiler.planners.spreading import finer, more_even
+from hloipu_compiler.planners.spreading import Spreading, finer, more_even
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
 from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
 from hloipu_runtime.codelets.core.constants import text_node
@@ -106,7 +106,7 @@ class Builder(Exchanging):
 
         `last_uses`: operands that nobody reads afterwards, so that a result may take their place.
         """
-        operand_tensors = [Tensor(x.element_type, x.shape) for x in operands]
+        operand_tensors = [x.tensor for x in operands]
         result_tensors = [Tensor(*x) for x in results]
         indexing = codelet.indexing(operand_tensors, result_tensors)
         if placement is None:
@@ -200,15 +200,16 @@ class Builder(Exchanging):
         sizes = [prod(leaf.shape) for leaf in operands]
         least = -(-default.tiles.count // 2)
         places = candidates(indexing, lying, self.preferences, least, sizes)
-        tensors = tuple(Tensor(x.element_type, x.shape) for x in operands)
+        tensors = tuple(x.tensor for x in operands)
         result_tensors = tuple(Tensor(*x) for x in results)
         shown = _shown(indexing, results)
         first = places[0] if places else default
-        even = more_even(self.machine, codelet, tensors, result_tensors, shown, first)
+        work = Spreading(self.machine, codelet, tensors, result_tensors, shown)
+        even = more_even(work, first)
         if even is not None:
             places = [*(places or [default]), even]
         if 2 * default.tiles.count <= self.tile_count:
-            spread = finer(self.machine, codelet, tensors, result_tensors, shown, default)
+            spread = finer(work, default)
             if spread:
                 places = [*(places or [default]), *spread]
         if not places:

@@ -13,7 +13,7 @@ from hloipu_compiler.ir.shapes import TupleShape, leaf_range, leaves_of
 from hloipu_compiler.layout.walk import layout_of
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LOWERINGS, Lowering, LoweringContext
-from hloipu_compiler.lowering.core.late_parameter_loads import Arrivals, first_uses
+from hloipu_compiler.lowering.core.late_copies import Arrivals, first_uses
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import LastUses, TileTensor, Token, Value
 from hloipu_compiler.plan.alive_values import alive_bytes

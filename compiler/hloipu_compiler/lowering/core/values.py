@@ -5,6 +5,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
@@ -18,6 +19,11 @@ class TileTensor:
     variable: VariableId
     element_type: str
     shape: Sizes
+
+    @property
+    def tensor(self) -> Tensor:
+        """Its type and sizes, as codelets have them."""
+        return Tensor(self.element_type, self.shape)
 
 
 @dataclass(frozen=True, slots=True)

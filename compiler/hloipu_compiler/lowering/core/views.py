@@ -67,7 +67,7 @@ def compute_spread(
 
     For codelets that compute much on each row: the default placement weighs bytes alone.
     """
-    given = [Tensor(tensor.element_type, tensor.shape) for tensor in operands]
+    given = [tensor.tensor for tensor in operands]
     result_tensors = [Tensor(*x) for x in results]
     placement = None
     if prod(codelet.indexing(given, result_tensors).sizes) < 2 * builder.tile_count:

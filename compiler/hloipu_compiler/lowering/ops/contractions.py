@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as ByNumber
 from dataclasses import replace
+from typing import NamedTuple
 
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.planners.combining import combining
-from hloipu_compiler.planners.dot_grids import COLUMNS, DEPTH
+from hloipu_compiler.planners.dot_grids import COLUMNS, DEPTH, DotWork
 from hloipu_compiler.planners.dot_placement import (
     PlacedDot,
     dot_codelet,
@@ -41,15 +42,10 @@ def _dot(context: LoweringContext) -> Sequence[Value]:
 def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor) -> TileTensor:
     """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
     builder = context.builder
-    left, right = (Tensor(tensor.element_type, tensor.shape) for tensor in (lhs, rhs))
     result = Tensor(*context.results[0])
-    tuning = builder.tuning_here
-    placed = dot_placement(builder.machine, tuning, codelet, left, right, result)
-    builder.explains(
-        lambda: planned_dot(
-            builder.origin, builder.machine, tuning, codelet, (left, right), result, placed.plan
-        )
-    )
+    work = DotWork(builder.machine, codelet, lhs.tensor, rhs.tensor, result, builder.tuning_here)
+    placed = dot_placement(work)
+    builder.explains(lambda: planned_dot(builder.origin, work, placed.plan))
     grid = placed.placement.tiles
     first = builder.layout.first_tiles.get(
         (context.computation.name, context.instruction.name, 0), 0
@@ -58,15 +54,24 @@ def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor
     placed = placed._replace(
         placement=Placement(Tiles(grid.extents, grid.strides, first), placed.placement.labels)
     )
+    given = _Given(context, placed, codelet, (lhs, rhs), result)
     if placed.plan.slices == 1:
-        return _once(context, placed, lhs, rhs, result)
-    in_slices = _added_up if placed.plan.sliced == DEPTH else _in_slices
-    return in_slices(context, placed, codelet, (lhs, rhs), result)
+        return _once(given, lhs, rhs, result)
+    return _added_up(given) if placed.plan.sliced == DEPTH else _in_slices(given)
 
 
-def _once(
-    context: LoweringContext, placed: PlacedDot, lhs: TileTensor, rhs: TileTensor, result: Tensor
-) -> TileTensor:
+class _Given(NamedTuple):
+    """A dot product on its grid, and its operands."""
+
+    context: LoweringContext
+    placed: PlacedDot
+    codelet: Dot
+    operands: tuple[TileTensor, TileTensor]
+    result: Tensor
+
+
+def _once(given: _Given, lhs: TileTensor, rhs: TileTensor, result: Tensor) -> TileTensor:
+    context, placed = given.context, given.placed
     kind, shape = result.element_type, result.shape
     kind_and_shape = (placed.codelet.element_type, shape)
     if placed.codelet.part:
@@ -77,14 +82,9 @@ def _once(
     return combined(context, product, kind, shape) if placed.codelet.part else product
 
 
-def _in_slices(
-    context: LoweringContext,
-    placed: PlacedDot,
-    codelet: Dot,
-    operands: tuple[TileTensor, TileTensor],
-    result: Tensor,
-) -> TileTensor:
+def _in_slices(given: _Given) -> TileTensor:
     """Compute slices of rows or columns one after the other, and put them together."""
+    context, placed, codelet, operands, result = given
     number = 1 if placed.plan.sliced == COLUMNS else 0
     batch, contracting = (
         (codelet.rhs_batch, codelet.rhs_contracting)
@@ -99,29 +99,23 @@ def _in_slices(
     from hloipu_compiler.lowering.ops.slices import put_together, resized
 
     size = operands[number].shape[dimension]
-    slices = _slices_of(context, placed, operands, {number: dimension}, (at, result))
-    for low, pair in slices:
+    for low, pair in _slices_of(given, {number: dimension}, at):
         high = min(size, low + -(-size // placed.plan.slices))
         slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
-        parts.append(_once(context, placed, *pair, slice_result))
+        parts.append(_once(given, *pair, slice_result))
     return put_together(context.builder, parts, at, result)
 
 
-def _added_up(
-    context: LoweringContext,
-    placed: PlacedDot,
-    codelet: Dot,
-    operands: tuple[TileTensor, TileTensor],
-    result: Tensor,
-) -> TileTensor:
-    from hloipu_runtime.codelets.dense.added_dot import AddedDot
+def _added_up(given: _Given) -> TileTensor:
+    context, placed, codelet, _, result = given
+    from hloipu_runtime.codelets.dense.dot import AddedDot
 
     builder, n = context.builder, placed.plan.sliced_depth
     dimensions = {0: codelet.lhs_contracting[n], 1: codelet.rhs_contracting[n]}
     kind = placed.codelet.element_type
     kind_and_shape = (kind, placed.result.shape)
     sums: list[TileTensor] = []
-    for _, pair in _slices_of(context, placed, operands, dimensions):
+    for _, pair in _slices_of(given, dimensions):
         sums = builder.compute(
             AddedDot(placed.codelet) if sums else placed.codelet,
             [*pair, *sums],
@@ -133,17 +127,14 @@ def _added_up(
 
 
 def _slices_of(
-    context: LoweringContext,
-    placed: PlacedDot,
-    operands: tuple[TileTensor, TileTensor],
-    dimensions: ByNumber[int, int],
-    along: tuple[int, Tensor] | None = None,
+    given: _Given, dimensions: ByNumber[int, int], at: int = -1
 ) -> Iterator[tuple[int, tuple[TileTensor, TileTensor]]]:
     """Yield where slices begin, and both operands, brought to the tiles as far as they are cut.
 
-    `dimensions`: of the operands that are cut, by their numbers. `along`: the dimension of the
-    result that is cut with them, and the result.
+    `dimensions`: of the operands that are cut, by their numbers. `at`: the dimension of the result
+    that is cut with them; -1: none.
     """
+    context, placed, _, operands, result = given
     from hloipu_compiler.lowering.ops.slices import resized, spread
     from hloipu_compiler.planners.slicing import Slices
 
@@ -163,8 +154,7 @@ def _slices_of(
             Tensor(tensor.element_type, y) for tensor, y in zip(operands, shapes, strict=True)
         ]
         piece_result = placed.result
-        if along is not None:
-            at, result = along
+        if at >= 0:
             piece_result = _pieces(
                 placed, Tensor(result.element_type, resized(result.shape, at, high - low))
             )
@@ -205,8 +195,7 @@ def combined(
     leading = tuple(range(len(partials.shape) - len(shape)))
     add = Reduce(leading, "add", None, (kind,), of_convolution=of_convolution)
     lying = builder.variables[partials.variable].mapping
-    pieces = Tensor(partials.element_type, partials.shape)
-    planned = combining(builder.machine, add, pieces, lying, builder.code_price)
+    planned = combining(builder.machine, add, partials.tensor, lying, builder.code_price)
     for stage in planned.stages[:-1] if planned else ():
         made = stage.results
         (partials,) = builder.compute(stage.codelet, [partials], made, placement=stage.placement)
@@ -224,7 +213,7 @@ def _adding_place(
     near = gathered(lying, shape)
     if near is None or not builder.preferences:
         return near
-    tensors = [Tensor(partials.element_type, partials.shape), Tensor(partials.element_type, ())]
+    tensors = [partials.tensor, Tensor(partials.element_type, ())]
     result = Tensor(kind, shape)
     indexing = add.indexing(tensors, [result])
     preferred = candidates(indexing, (), builder.preferences, -(-near.tiles.count // 2), ())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.ir.attributes import ConvolutionLabels
@@ -10,8 +11,13 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.ops.contractions import combined
 from hloipu_compiler.lowering.ops.slices import resized, spread, written
-from hloipu_compiler.planners.convolution_grids import Bounds, ConvolutionGrid, convolution_grid
-from hloipu_compiler.planners.convolution_plans import planned_convolution
+from hloipu_compiler.planners.convolution_grids import (
+    Bounds,
+    ConvolutionGrid,
+    convolution_grid,
+    planned_convolution,
+)
+from hloipu_compiler.planners.convolution_prices import ConvolutionWork
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.slicing import Slices
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -28,11 +34,9 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
     result = Tensor(*context.results[0])
     codelet, image = decimated(builder, _codelet(context), context.tile_tensor(0), result.shape)
     operands = image, context.tile_tensor(1)
-    tensors = (
-        Tensor(image.element_type, image.shape),
-        Tensor(operands[1].element_type, operands[1].shape),
-    )
+    tensors = image.tensor, operands[1].tensor
     partial_kind = builder.tuning.partial_type(result.element_type)
+    asked = ConvolutionWork(builder.machine, codelet, tensors, result, partial_kind)
     tuning = builder.tuning_here
     bounds = Bounds(
         builder.machine.memory.bytes_per_tile * tuning.memory_percent // 100,
@@ -43,27 +47,29 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
         builder.variables[operands[0].variable].mapping,
         builder.variables[operands[1].variable].mapping,
     )
-    plan = convolution_grid(builder.machine, codelet, tensors, result, partial_kind, bounds, lying)
-    builder.explains(
-        lambda: planned_convolution(
-            builder.origin, builder.machine, codelet, tensors, result, partial_kind, bounds, lying
-        )
-    )
-    if plan.slices > 1:
-        return [_in_slices(context, plan, codelet, operands, result)]
-    return [_once(context, plan, codelet, operands, result)]
+    plan = convolution_grid(asked, bounds, lying)
+    builder.explains(lambda: planned_convolution(builder.origin, asked, bounds, lying))
+    cut = codelet
+    if plan.cut.parts:
+        cut = replace(codelet, cuts=plan.cut.parts, element_type=partial_kind)
+    planned = _Planned(context, plan, codelet, cut)
+    return [(_in_slices if plan.slices > 1 else _once)(planned, operands, result)]
 
 
-def _once(
-    context: LoweringContext,
-    plan: ConvolutionGrid,
-    codelet: Convolution,
-    operands: Sequence[TileTensor],
-    result: Tensor,
-) -> TileTensor:
+class _Planned(NamedTuple):
+    """A convolution on its grid."""
+
+    context: LoweringContext
+    plan: ConvolutionGrid
+    codelet: Convolution
+    cut: Convolution
+    """With its sum cut as planned."""
+
+
+def _once(planned: _Planned, operands: Sequence[TileTensor], result: Tensor) -> TileTensor:
     """Compute a convolution, or a slice of it."""
+    context, plan, _, cut = planned
     builder, kind = context.builder, result.element_type
-    cut = _cut(context, plan, codelet, kind)
     if not plan.cut.parts:
         return builder.compute(cut, operands, [(kind, result.shape)], placement=plan.placement)[0]
     pieces = (cut.element_type, (*plan.cut.counts, *result.shape))
@@ -71,28 +77,13 @@ def _once(
     return combined(context, partials, kind, result.shape, of_convolution=True)
 
 
-def _cut(
-    context: LoweringContext, plan: ConvolutionGrid, codelet: Convolution, kind: str
-) -> Convolution:
-    if not plan.cut.parts:
-        return codelet
-    partial_kind = context.builder.tuning.partial_type(kind)
-    return replace(codelet, cuts=plan.cut.parts, element_type=partial_kind)
-
-
-def _in_slices(
-    context: LoweringContext,
-    plan: ConvolutionGrid,
-    codelet: Convolution,
-    operands: Sequence[TileTensor],
-    result: Tensor,
-) -> TileTensor:
+def _in_slices(planned: _Planned, operands: Sequence[TileTensor], result: Tensor) -> TileTensor:
     """Compute slices of the images or of the features one after the other; put them together."""
+    context, plan, codelet, cut = planned
     builder, number = context.builder, 1 if plan.slices_features else 0
     whole, other = operands[number], operands[1 - number]
     dimension = codelet.rhs[1] if number else codelet.lhs[0]
     at = codelet.out[number]
-    cut = _cut(context, plan, codelet, result.element_type)
     size = result.shape[at]
     step = -(-size // plan.slices)
     into: TileTensor | None = None
@@ -101,7 +92,7 @@ def _in_slices(
         shape = resized(whole.shape, dimension, high - low)
         starts = resized((0,) * len(shape), dimension, low)
         slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
-        tensors = [Tensor(tensor.element_type, tensor.shape) for tensor in operands]
+        tensors = [tensor.tensor for tensor in operands]
         tensors[number] = Tensor(whole.element_type, shape)
         counted = (*plan.cut.counts, *slice_result.shape)
         indexing = cut.indexing(tensors, [Tensor(cut.element_type, counted)])
@@ -111,9 +102,8 @@ def _in_slices(
             whole = spread(builder, whole, Slices(dimension, step, mapping))
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
-        slice_value = _once(
-            context, plan, codelet, (other, part) if number else (part, other), slice_result
-        )
+        pair = (other, part) if number else (part, other)
+        slice_value = _once(planned, pair, slice_result)
         into = written(builder, into, slice_value, low, at, result)
     if into is None:
         raise ValueError("a convolution of no slices")

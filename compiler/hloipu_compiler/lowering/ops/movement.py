@@ -14,7 +14,6 @@ from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Tok
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
 from hloipu_compiler.planners.placing import moved
 from hloipu_compiler.planners.redistribution import redistribution
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import text_node, text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -106,7 +105,7 @@ def _transposed(
     builder, results = context.builder, context.results
     if not prod(source.shape):
         return builder.compute(Transpose(permutation), [source], results)[0]
-    tensor = Tensor(source.element_type, source.shape)
+    tensor = source.tensor
     lying = builder.variables[source.variable].mapping
     from hloipu_compiler.planners.transposing import planned_transpose, transpositions
 

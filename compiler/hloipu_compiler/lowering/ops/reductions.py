@@ -16,6 +16,7 @@ from hloipu_compiler.planners.planned import (
 )
 from hloipu_compiler.planners.reduction_plans import (
     ReductionPlan,
+    ReductionWork,
     reduction_alternatives,
     reduction_plan,
 )
@@ -57,22 +58,18 @@ def reduce(
     if codelet.monoid in ("add", "multiply"):
         kinds = tuple(map(partial_type, kinds))
     mapping = builder.variables[arrays[0].variable].mapping
-    asked = (
-        builder.machine,
-        codelet,
-        tuple(tensor.element_type for tensor in arrays),
-        kinds,
-        arrays[0].shape,
-        mapping,
-        builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
-        builder.code_price,
+    types = tuple(tensor.element_type for tensor in arrays)
+    left = ReductionWork(
+        builder.machine, codelet, types, kinds, arrays[0].shape, mapping, builder.code_price
     )
-    plan = reduction_plan(*asked)
+    budget_bytes = builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100
+    plan = reduction_plan(left, budget_bytes)
     builder.explains(
         lambda: _planned(
-            builder.origin, operands, results, plan, reduction_alternatives(*asked), asked[-2]
+            builder.origin, operands, results, plan, reduction_alternatives(left, budget_bytes),
+            budget_bytes,
         )
-    )
+    )  # fmt: skip
     return in_stages(builder, plan.stages, arrays, inits)
 
 

@@ -25,7 +25,7 @@ def spread(builder: Builder, source: TileTensor, slices: Slices) -> TileTensor:
     lying = builder.variables[source.variable]
     if lying.ipu != builder.ipu:
         return source
-    tensor = Tensor(source.element_type, source.shape)
+    tensor = source.tensor
     place = spread_for_slices(builder.machine, tensor, lying.mapping, slices, builder.code_price)
     if place is None:
         return source

@@ -6,8 +6,7 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.core.views import compute_spread
 from hloipu_compiler.planners.dot_placement import dot_codelet
-from hloipu_runtime.codelets.dense.ragged_dot import RaggedDot
-from hloipu_runtime.codelets.dense.scaled_dot import ScaledDot
+from hloipu_runtime.codelets.dense.scaled_dot import RaggedDot, ScaledDot
 
 
 @lowers("ragged-dot")

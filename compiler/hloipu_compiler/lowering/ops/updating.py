@@ -1,7 +1,8 @@
-"""Lowering of dynamic update and scatter.
+"""Lowering of dynamic slice and gather, of dynamic update and scatter.
 
 No exchange depends on data: every tile has the updates, or its part of their width, and writes
-what falls into its range.
+what falls into its range. What reads a place that data decides either has all of the dimension
+on each tile, or each tile offers what it has of it and the offers are put together.
 """
 
 from collections.abc import Sequence
@@ -11,10 +12,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.lowering.core.alternatives import cheapest
+from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
-from hloipu_compiler.lowering.ops.indexing import lying, settled, starts_of
 from hloipu_compiler.lowering.ops.movement import reshaped_value
 from hloipu_compiler.lowering.ops.reductions import reduce
 from hloipu_compiler.planners.indexed_grids import (
@@ -27,17 +28,17 @@ from hloipu_compiler.planners.indexed_grids import (
     tiles_worth,
     where_it_lies,
 )
-from hloipu_compiler.planners.placing import Placement
+from hloipu_compiler.planners.placing import Placement, moved
+from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.searching import Candidate
-from hloipu_compiler.planners.stages import PlacedOperand
+from hloipu_compiler.planners.stages import PlacedOperand, Work
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.core.constants import text_node, value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node, monoid_of
+from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
-from hloipu_runtime.codelets.ops.move import Copy
+from hloipu_runtime.codelets.ops.move import Copy, StridedSlice
 from hloipu_runtime.codelets.ops.reduce import Reduce
-from hloipu_runtime.costs.exchange_price import CodePrice
-from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 
 if TYPE_CHECKING:
@@ -159,42 +160,28 @@ def _written(
     if not results[0].elements:
         return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], shapes)
     given = tuple(lying(builder, x) for x in operands)
-    options = _writings(builder.machine, codelet, given, tuple(results), count, builder.code_price)
-    chosen = best_of(builder.machine, options)
-    builder.explains(
-        lambda: planned_options(
-            builder.machine,
-            builder.origin,
-            context.instruction.opcode,
-            given,
-            results,
-            chosen,
-            options,
-        )
-    )
-    placement = settled(builder, chosen)
+    work = Work(builder.machine, codelet, given, tuple(results), builder.code_price)
+    placement = settled(builder, _chosen(context, work, _writings(work, count)))
     base = _base(context, operands[0], placement)
     tensors = [base, *(builder.tile_tensor(x) for x in operands[1:])]
     last_uses = [True] + [False] * (len(tensors) - 1)
     return builder.compute(codelet, tensors, shapes, last_uses=last_uses, placement=placement)
 
 
+def _chosen(context: LoweringContext, work: Work, options: Sequence[Option]) -> Option:
+    """Return the best of some options, which are told to users."""
+    chosen, origin = best_of(work.machine, options), context.builder.origin
+    context.builder.explains(
+        lambda: planned_options(work, origin, context.instruction.opcode, chosen, options)
+    )
+    return chosen
+
+
 @lru_cache(1 << 10)
-def _writings(
-    machine: Machine,
-    codelet: Codelet,
-    operands: tuple[PlacedOperand, ...],
-    results: tuple[Tensor, ...],
-    count: int,
-    code_price: CodePrice,
-) -> tuple[Option, ...]:
+def _writings(work: Work, count: int) -> tuple[Option, ...]:
     """Return grids: where the data lies, and splits of what updates follow and of what not."""
-    indexing = codelet.indexing([operand.tensor for operand in operands], results)
-    options = [
-        priced(machine, codelet, operands, results, placement, code_price, stays=True)
-        for placement in where_it_lies(indexing, operands[0])
-    ]
-    tiles = tiles_worth(machine, [operand.tensor for operand in operands])
+    machine, indexing = work.machine, work.indexing
+    tiles = tiles_worth(machine, [operand.tensor for operand in work.operands])
     followed = {i.label for indices in indexing.operands[count:] for i in indices}
     labels = range(len(indexing.sizes))
     groups = [
@@ -205,9 +192,9 @@ def _writings(
     def option(candidate: Candidate) -> Option:
         wanted = list(zip(groups, candidate, strict=True))
         placement = placed(indexing.sizes, wanted, tiles)
-        return priced(machine, codelet, operands, results, placement, code_price)
+        return priced(work, placement)
 
-    return (*options, *searched(machine, indexing, groups, tiles, option))
+    return (*where_it_lies(work), *searched(machine, indexing, groups, tiles, option))
 
 
 def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTensor:
@@ -220,7 +207,7 @@ def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTe
         return builder.compute(filled, [], [(kind, shape)], placement=placement)[0]
     base = builder.tile_tensor(leaf)
     result = [(base.element_type, base.shape)]
-    tensor = Tensor(base.element_type, base.shape)
+    tensor = base.tensor
     indices = Copy().indexing([tensor], [tensor]).results[0]
     mapping = Mapping(placement.tiles, placement.spans(indices, shape))
     if builder.variables[base.variable].mapping != mapping:
@@ -230,3 +217,90 @@ def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTe
     if context.last_uses[0] and base.variable in builder.scope.owned:
         return base
     return builder.compute(Copy(), [base], result, placement=placement)[0]
+
+
+def lying(builder: Builder, leaf: Value) -> PlacedOperand:
+    """Return where a leaf lies; constant numbers are written where they are used."""
+    tensor = Tensor(leaf.element_type, leaf.shape)
+    if isinstance(leaf, TileTensor):
+        return PlacedOperand(tensor, builder.variables[leaf.variable].mapping)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, TileTensor):
+        return PlacedOperand(tensor, builder.default_mapping(leaf.element_type, leaf.shape))
+    return PlacedOperand(tensor, None)
+
+
+def settled(builder: Builder, option: Option) -> Placement:
+    """Return the chosen grid; small ones do not all begin on tile 0."""
+    count = option.placement.tiles.count
+    if option.stays or 2 * count > builder.tile_count:
+        return option.placement
+    return moved(option.placement, builder.first_tile(count), builder.tile_count)
+
+
+def starts_of(context: LoweringContext, first: int) -> list[TileTensor]:
+    """Return the scalars that say where, from operand `first` on.
+
+    Dumps before 2019 print them as one vector.
+    """
+    numbers = range(first, len(context.operands))
+    if len(numbers) != 1 or not context.operand_shape(first).dimensions:
+        return [context.tile_tensor(n) for n in numbers]
+    builder, vector = context.builder, context.tile_tensor(first)
+    kind = vector.element_type
+    singles = [
+        builder.compute(StridedSlice((k,), (1,)), [vector], [(kind, (1,))])[0]
+        for k in range(vector.shape[0])
+    ]
+    from hloipu_compiler.lowering.core.views import seen_as
+
+    return seen_as(builder, singles, ()) if singles else []
+
+
+@lowers("dynamic-slice")
+def _dynamic_slice(context: LoweringContext) -> Sequence[Value]:
+    shape = context.shape.dimensions
+    source = context.leaf(0)
+    if isinstance(source, Spread) and isinstance(source.source, Scalar):
+        return [Spread(source.source, (), shape)]
+    tensor = context.tile_tensor(0)
+    if tensor.shape == shape:
+        return [tensor]
+    moving = [d for d, n in enumerate(shape) if n != tensor.shape[d]]
+    operands = [tensor, *starts_of(context, 1)]
+    from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
+
+    return [_read(context, DynamicSlice(), moving, operands)]
+
+
+@lowers("gather")
+def _gather(context: LoweringContext) -> Sequence[Value]:
+    source = context.leaf(0)
+    if isinstance(source, Spread) and isinstance(source.source, Scalar):
+        return [Spread(source.source, (), context.shape.dimensions)]
+    codelet, moving = gather_codelet(context.instruction, source.shape)
+    return [_read(context, codelet, moving, [context.tile_tensor(0), context.tile_tensor(1)])]
+
+
+def _read(
+    context: LoweringContext,
+    direct: Codelet,
+    moving: Sequence[int],
+    operands: Sequence[TileTensor],
+) -> TileTensor:
+    """Read in one step, or in candidates that a second step puts together: what takes less."""
+    builder = context.builder
+    ((kind, shape),) = context.results
+    if not prod(shape):
+        return builder.compute(direct, operands, [(kind, shape)])[0]
+    given = tuple(lying(builder, tensor) for tensor in operands)
+    work = Work(builder.machine, direct, given, (Tensor(kind, shape),), builder.code_price)
+    chosen = _chosen(context, work, readings(work, tuple(moving)))
+    candidates = builder.compute(
+        chosen.codelet,
+        operands,
+        [(kind, chosen.results[0].shape)],
+        placement=settled(builder, chosen),
+    )
+    if chosen.codelet == direct:
+        return candidates[0]
+    return builder.compute(OrBits(), candidates, [(kind, shape)])[0]

@@ -120,7 +120,7 @@ def _computed(builder: Builder, nodes: _Nodes, operands: tuple[TileTensor, ...])
     codelet = Elementwise(expression, labels, len(first.shape))
     last_uses = (kind == first.element_type, *(False for _ in operands[1:]))
     result = (kind, first.shape)
-    tensors = [Tensor(x.element_type, x.shape) for x in operands]
+    tensors = [x.tensor for x in operands]
     indexing = codelet.indexing(tensors, [Tensor(*result)])
     home = followed(indexing, indexing.operands[0], builder.variables[first.variable].mapping)
     return builder.compute(codelet, operands, [result], last_uses=last_uses, placement=home)[0]

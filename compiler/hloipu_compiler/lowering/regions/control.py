@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hloipu_compiler.analysis.live_bytes import unchanged_elements
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range
 from hloipu_compiler.layout.layout import InitialLayout
@@ -87,22 +88,11 @@ def _while(context: LoweringContext) -> Sequence[Value]:
 
 def _unchanged(body: Computation) -> frozenset[int]:
     """Return the leaves of a loop's state that every iteration hands on as they are."""
-    root = body.instructions[body.root]
-    parameter = body.parameters[0]
-    shape = body.instructions[parameter].shape
-    if root.opcode != "tuple" or not isinstance(shape, TupleShape):
+    shape = body.instructions[body.parameters[0]].shape
+    if not isinstance(shape, TupleShape):
         return frozenset()
-    unchanged: set[int] = set()
-    for number, position in enumerate(root.operands):
-        instruction = body.instructions[position]
-        if (
-            instruction.opcode == "get-tuple-element"
-            and instruction.operands[0] == parameter
-            and instruction.attributes.integer("index") == number
-        ):
-            places = leaf_range(shape, number)
-            unchanged.update(range(places.start, places.stop))
-    return frozenset(unchanged)
+    ranges = [leaf_range(shape, number) for number in unchanged_elements(body)]
+    return frozenset(n for places in ranges for n in range(places.start, places.stop))
 
 
 def _ipus(context: LoweringContext, leaves: Sequence[int]) -> list[int | None]:

@@ -13,7 +13,7 @@ from hloipu_compiler.lowering.core.values import Scalar, Value
 from hloipu_compiler.lowering.ops.reductions import in_stages
 from hloipu_compiler.lowering.regions.flat_rows import FlatRows, Operand, Reduction
 from hloipu_compiler.lowering.regions.row_steps import Step, Steps
-from hloipu_compiler.planners.reduction_plans import reduction_plan
+from hloipu_compiler.planners.reduction_plans import ReductionWork, reduction_plan
 from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.codelets.element_rules import partial_type
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -85,16 +85,12 @@ class _Writer:
         expression = self.steps.expression(step, tuple(reads), values)
         kinds = expression.result_types
         partials = tuple(map(partial_type, kinds)) if monoid in ("add", "multiply") else kinds
-        plan = reduction_plan(
-            builder.machine,
-            Reduce(rows.dimensions, monoid, None, kinds),
-            kinds,
-            partials,
-            rows.space,
-            mapping,
-            builder.machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100,
-            builder.code_price,
+        codelet, machine = Reduce(rows.dimensions, monoid, None, kinds), builder.machine
+        left = ReductionWork(
+            machine, codelet, kinds, partials, rows.space, mapping, builder.code_price
         )
+        budget_bytes = machine.memory.bytes_per_tile * builder.tuning.memory_percent // 100
+        plan = reduction_plan(left, budget_bytes)
         builder.origin = rows.ops[next(iter(reductions))].name or builder.origin
         first, *others = plan.stages
         cut = first.codelet

@@ -26,7 +26,7 @@ from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import COLLECTIVES, ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaves_of
-from hloipu_compiler.partition.spmd.axes import DeviceAxes
+from hloipu_compiler.partition.spmd.axes import DeviceAxes, factor_places, parts_along
 from hloipu_compiler.partition.spmd.blocks import Along
 from hloipu_compiler.partition.spmd.choosing import (
     ELEMENTS_PER_BYTE,
@@ -35,7 +35,6 @@ from hloipu_compiler.partition.spmd.choosing import (
     candidates,
     cheapest,
 )
-from hloipu_compiler.partition.spmd.factor_parts import factor_places, parts_along
 from hloipu_compiler.partition.spmd.reshard_steps import Axes, Paths, Split, State
 from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_compiler.passes.framework.constant_values import scalar_constant

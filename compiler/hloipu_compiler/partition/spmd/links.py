@@ -15,7 +15,7 @@ from hloipu_compiler.ir.factors import DimensionRule, Factor, FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, leaf_range, leaves_of
-from hloipu_compiler.partition.spmd.factor_parts import factor_places
+from hloipu_compiler.partition.spmd.axes import factor_places
 from hloipu_compiler.partition.spmd.reading import GROUP, Key, Stated
 from hloipu_runtime.frozen import dataclass
 

@@ -34,8 +34,14 @@ from hloipu_compiler.ir.annotations import GSPMD_IN, GSPMD_OUT
 from hloipu_compiler.ir.factors import DimensionRule, FactorKind
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
-from hloipu_compiler.partition.spmd.axes import AxisSharding, DeviceAxes, bits
-from hloipu_compiler.partition.spmd.factor_parts import Axes, factor_places, parts_along
+from hloipu_compiler.partition.spmd.axes import (
+    Axes,
+    AxisSharding,
+    DeviceAxes,
+    bits,
+    factor_places,
+    parts_along,
+)
 from hloipu_compiler.partition.spmd.links import (
     ALIASES,
     Direction,

@@ -27,7 +27,6 @@ from hloipu_compiler.ir.shapes import (
 from hloipu_compiler.partition.spmd import indexing, windows
 from hloipu_compiler.partition.spmd.blocks import Along, Block, Blocks
 from hloipu_compiler.partition.spmd.cuts import Cut, Ends
-from hloipu_compiler.partition.spmd.delaying import delayed
 from hloipu_compiler.partition.spmd.local_ops import (
     OF_WHOLES,
     STATED,
@@ -36,7 +35,7 @@ from hloipu_compiler.partition.spmd.local_ops import (
     with_leaves,
 )
 from hloipu_compiler.partition.spmd.manual import meeting_attributes
-from hloipu_compiler.partition.spmd.partials import partial_results, prepared
+from hloipu_compiler.partition.spmd.partials import delayed, partial_results, prepared
 from hloipu_compiler.partition.spmd.propagating import CALLING
 from hloipu_compiler.partition.spmd.reading import Key
 from hloipu_compiler.partition.spmd.reshard_steps import State

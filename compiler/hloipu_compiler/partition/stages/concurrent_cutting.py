@@ -6,6 +6,7 @@ work were spread evenly, until those are the best indeed.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.branches import Branching
-from hloipu_compiler.partition.stages.cut_tables import Budget
+from hloipu_compiler.partition.stages.cut_tables import Budget, between, followed, least_dearest
 from hloipu_compiler.partition.stages.cutting import Costing, by_cuts
 from hloipu_compiler.partition.stages.independent_parts import independent_parts
 from hloipu_compiler.partition.stages.loads import Floats, Loads, loads_of
@@ -50,40 +51,24 @@ def with_branches(
     if schedule.stages == 1:
         return dict.fromkeys(ahead, 0)
     loads = loads_of(entry, phases, constants, costing.cycles)
-    cuts = concurrent_cuts(entry, phases, loads, schedule, costing.budget, ipus)
+    cuts = ConcurrentCutting(entry, phases, loads, schedule, costing.budget, ipus).cuts()
     return by_cuts(loads.ahead, cuts) if cuts is not None else {}
 
 
-def concurrent_cuts(
-    entry: Computation,
-    phases: Phases,
-    loads: Loads,
-    schedule: Schedule,
-    budget: Budget,
-    ipus: Sequence[int],
-) -> tuple[int, ...] | None:
-    """Return where stages begin by place among the forward ops; None: no cuts have all branches.
+@dataclass
+class ConcurrentCutting:
+    """Cuts whose stages have several IPUs."""
 
-    `ipus`: how many each stage has.
-    """
-    return _Cutting(entry, phases, loads, schedule, budget, ipus).cuts()
+    entry: Computation
+    phases: Phases
+    loads: Loads
+    schedule: Schedule
+    budget: Budget
+    ipus: Sequence[int]
+    """How many each stage has."""
 
-
-class _Cutting:
-    def __init__(
-        self,
-        entry: Computation,
-        phases: Phases,
-        loads: Loads,
-        schedule: Schedule,
-        budget: Budget,
-        ipus: Sequence[int],
-    ) -> None:
-        self.entry = entry
-        self.loads = loads
-        self.schedule = schedule
-        self.budget = budget
-        self.ipus = ipus
+    def __post_init__(self) -> None:
+        entry, loads, schedule = self.entry, self.loads, self.schedule
         count = len(loads.ahead)
         order = np.lexsort((np.arange(1, count), loads.crossing[1:count]))
         places = np.sort(order[: max(_MOST_PLACES, schedule.stages - 1)] + 1)
@@ -93,10 +78,13 @@ class _Cutting:
         for position, cycles in zip(loads.ahead, work, strict=True):
             self.cycles[position] = float(cycles)
         nowhere: Stages = (-1,) * len(entry.instructions)
-        self.weights = Branching(entry, phases, nowhere, {}).weights
+        self.weights = Branching(entry, self.phases, nowhere, {}).weights
 
     def cuts(self) -> tuple[int, ...] | None:
-        """Return the best cuts, in the least room in which there are any."""
+        """Return where stages begin by place among the forward ops, in the least room.
+
+        None: no cuts have all branches.
+        """
         exact: dict[tuple[int, int, int], float] = {}
         for slack in _SLACKS:
             costs = [self._costs(stage, slack) for stage in range(self.schedule.stages)]
@@ -120,13 +108,13 @@ class _Cutting:
         loads, budget, ends, ipus = self.loads, self.budget, self.ends, self.ipus[stage]
         into = loads.crossing[ends] * budget.cycles_per_byte
         into[-1] = 0.0
-        costs = _between((loads.forward_until + loads.backward_until)[ends]) / ipus
+        costs = between((loads.forward_until + loads.backward_until)[ends]) / ipus
         costs += into[:, None] + into[None, :]
-        state = _between(loads.state_until[ends])
-        state += budget.accumulators * _between(loads.gradients_until[ends])
-        state += budget.optimizer * _between(loads.optimizer_until[ends])
+        state = between(loads.state_until[ends])
+        state += budget.accumulators * between(loads.gradients_until[ends])
+        state += budget.optimizer * between(loads.optimizer_until[ends])
         depth = self.schedule.stash_depth(stage) + 1
-        state += depth * _between(loads.stash_until[ends]) if self.schedule.trains else 0.0
+        state += depth * between(loads.stash_until[ends]) if self.schedule.trains else 0.0
         costs[state > slack * ipus * budget.memory_bytes] = np.inf
         costs[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
         return costs
@@ -153,11 +141,7 @@ def _best(costs: Sequence[Floats]) -> list[int] | None:
 
     With the first place and the last; None where there are none.
     """
-    rest = np.full(len(costs[0]), np.inf)
-    rest[-1] = 0.0
-    for cost in reversed(costs):
-        rest = np.min(np.maximum(cost, rest[None, :]), axis=1)
-    most = rest[0]
+    most = least_dearest(costs)
     if not np.isfinite(most):
         return None
     rest = np.full(len(costs[0]), np.inf)
@@ -167,13 +151,4 @@ def _best(costs: Sequence[Floats]) -> list[int] | None:
         whole = np.where(cost <= most, cost, np.inf) + rest[None, :]
         after.append(np.argmin(whole, axis=1))
         rest = whole[np.arange(len(rest)), after[-1]]
-    places = [0]
-    for chosen in reversed(after):
-        places.append(int(chosen[places[-1]]))
-    return places
-
-
-def _between(sums: Floats) -> Floats:
-    """Return the differences between all pairs, the earlier one as row."""
-    differences: Floats = sums[None, :] - sums[:, None]
-    return differences
+    return [0, *followed(after), len(rest) - 1]

@@ -57,12 +57,12 @@ class CutTables:
         into = self.crossing * budget.cycles_per_byte
         into[-1] = 0.0
         self.into = into
-        self.forward: Floats = _between(loads.forward_until[ends])
-        work = self.forward + _between(loads.backward_until[ends])
+        self.forward: Floats = between(loads.forward_until[ends])
+        work = self.forward + between(loads.backward_until[ends])
         self.work: Floats = work + into[:, None] + into[None, :]
-        self.state = budget.weights * _between(loads.state_until[ends])
-        self.state += budget.accumulators * _between(loads.gradients_until[ends])
-        self.state += budget.optimizer * _between(loads.optimizer_until[ends])
+        self.state = budget.weights * between(loads.state_until[ends])
+        self.state += budget.accumulators * between(loads.gradients_until[ends])
+        self.state += budget.optimizer * between(loads.optimizer_until[ends])
         self.tied = [
             (first, last, (budget.weights + budget.accumulators) * size)
             for first, last, size in loads.tied
@@ -71,7 +71,7 @@ class CutTables:
             begins = (ends > first) & (ends <= last)
             self.state += size * np.outer(begins, ends > last)
         self.updating = budget.updating * (self.state + _most_between(loads, ends, budget))
-        self.stash = budget.stashes * _between(loads.stash_until[ends])
+        self.stash = budget.stashes * between(loads.stash_until[ends])
         inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
         self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
@@ -126,15 +126,11 @@ class CutTables:
             whole = np.maximum(times[stage] * self.costs(stage, np.inf), rest[None, :])
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
-        return _followed(after)
+        return followed(after)
 
     def dearest(self, slack: float) -> float:
         """Return the cost of the dearest stage of the best cuts."""
-        rest = np.full(len(self.into), np.inf)
-        rest[-1] = 0.0
-        for stage in range(self.stages - 1, -1, -1):
-            rest = np.min(np.maximum(self.costs(stage, slack), rest[None, :]), axis=1)
-        return float(rest[0])
+        return least_dearest([self.costs(stage, slack) for stage in range(self.stages)])
 
     def places(self, cuts: Sequence[int]) -> tuple[int, ...]:
         """Return cuts by place among the forward ops."""
@@ -157,7 +153,7 @@ class CutTables:
             whole += everything * self._too_much(stage, room)
             after.append(np.argmin(whole, axis=1))
             rest = whole[np.arange(len(rest)), after[-1]]
-        return _followed(after)
+        return followed(after)
 
     def in_turn(self) -> tuple[int, ...]:
         """Return cuts whose stages one IPU does in turn, each again from its inputs but the last.
@@ -209,7 +205,16 @@ def in_blocks(stash: Floats, crossing: Floats, depth: int) -> Floats:
     return kept_bytes
 
 
-def _followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
+def least_dearest(costs: Sequence[Floats]) -> float:
+    """Return the cost of the dearest stage of the best cuts, from costs by first and last place."""
+    rest = np.full(len(costs[0]), np.inf)
+    rest[-1] = 0.0
+    for cost in reversed(costs):
+        rest = np.min(np.maximum(cost, rest[None, :]), axis=1)
+    return float(rest[0])
+
+
+def followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
     """Return cuts from where each stage, the last one first, ends best by where it begins."""
     cuts, at = [], 0
     for chosen in reversed(after):
@@ -218,7 +223,7 @@ def _followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
     return cuts[:-1]
 
 
-def _between(sums: Floats) -> Floats:
+def between(sums: Floats) -> Floats:
     """Return the differences between all pairs, the earlier one as row."""
     return sums[None, :] - sums[:, None]
 

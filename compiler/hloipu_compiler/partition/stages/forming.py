@@ -96,28 +96,22 @@ def formed(
     return _Forming(module, phases, stages, count, again, spots, ipus).formed()
 
 
+@dataclass
 class _Forming:
     """The entry being cut up."""
 
-    def __init__(
-        self,
-        module: Module,
-        phases: Phases,
-        stages: Stages,
-        count: int,
-        again: Mapping[int, frozenset[int]],
-        spots: Spots,
-        ipus: Sequence[tuple[int, ...]],
-    ) -> None:
-        self.again = again
-        self.ipus = ipus or tuple((n,) for n in range(count))
-        self.spots = spots
-        self.module = module
-        self.entry = module.entry
-        self.phases = phases
-        self.stages = stages
-        self.count = count
-        self.names = Names(c.name for c in module.computations)
+    module: Module
+    phases: Phases
+    stages: Stages
+    count: int
+    again: Mapping[int, frozenset[int]]
+    spots: Spots
+    ipus: Sequence[tuple[int, ...]]
+
+    def __post_init__(self) -> None:
+        self.ipus = self.ipus or tuple((n,) for n in range(self.count))
+        self.entry = self.module.entry
+        self.names = Names(c.name for c in self.module.computations)
         self.cheap = written_out(self.entry, self.phases)
         self.place = self._places()
 

@@ -18,8 +18,7 @@ from hloipu_compiler.partition.training.gradient_walk import GradientWalk, is_nu
 from hloipu_compiler.partition.training.losses import losses_of, no_loss
 from hloipu_compiler.partition.training.marks import made_by_each, marked_phases
 from hloipu_compiler.partition.training.moving_averages import counts_by, is_moving_average
-from hloipu_compiler.partition.training.non_trainable_state import NonTrainableState
-from hloipu_compiler.partition.training.op_phases import OpPhases
+from hloipu_compiler.partition.training.op_phases import NonTrainableState, OpPhases
 from hloipu_compiler.partition.training.reach import (
     Mask,
     ancestors,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.analysis.live_bytes import unchanged_elements
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import TupleShape
@@ -88,17 +89,7 @@ def _unchanged_state(
         return None
     if loop.shape.has_buffer or "sharding" in loop.attributes:
         return None
-    parameter = body.parameters[0]
-    start_by_element: dict[int, int] = {}
-    for i, operand in enumerate(root.operands):
-        op = body.instructions[operand]
-        if (
-            op.opcode == _GTE
-            and op.operands[0] == parameter
-            and op.attributes.integer("index") == i
-        ):
-            start_by_element[i] = start.operands[i]
-    return start_by_element
+    return {i: start.operands[i] for i in sorted(unchanged_elements(body))}
 
 
 def _templates(caller: Computation, starts: Mapping[int, int]) -> dict[int, Template]:

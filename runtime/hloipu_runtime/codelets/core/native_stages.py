@@ -4,7 +4,7 @@ A part stands in the earliest stage that its arguments allow. What a later stage
 buffer in between, or where a result is to be.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.native_lowering import Constant, Lowered, NumpyStep
@@ -99,30 +99,17 @@ class Staged(NamedTuple):
 def staged(lowered: Lowered) -> Staged:
     """Return the stages of an expression."""
     count = len(lowered.operand_types)
-    level = [0] * count
-    numpy_made: set[int] = set()
-    for number, part in enumerate(lowered.parts, count):
-        arguments = () if isinstance(part, Constant) else part.arguments
-        if isinstance(part, NumpyStep):
-            # Odd levels are numpy's: behind a kernel the next one, behind a step the same.
-            numpy_made.add(number)
-            level.append(max((level[number] | 1 for number in arguments), default=1))
-        else:
-            level.append(
-                max(
-                    (
-                        level[number] + 1 if number in numpy_made else level[number]
-                        for number in arguments
-                    ),
-                    default=0,
-                )
-            )
+    parts = [
+        (n, () if isinstance(part, Constant) else part.arguments, isinstance(part, NumpyStep))
+        for n, part in enumerate(lowered.parts, count)
+    ]
+    level = levels(range(count), parts)
     constants = {
         n: part.value for n, part in enumerate(lowered.parts, count) if isinstance(part, Constant)
     }
     stages: list[Stage] = []
     read_after = _readers(lowered, level)
-    for this in range(max(level, default=0) + 1):
+    for this in range(max(level.values(), default=0) + 1):
         here = [
             (number, part)
             for number, part in enumerate(lowered.parts, count)
@@ -139,14 +126,44 @@ def staged(lowered: Lowered) -> Staged:
     return Staged(lowered, tuple(stages), constants, last_read)
 
 
-def _readers(lowered: Lowered, level: Sequence[int]) -> dict[int, int]:
+def levels(
+    given: Iterable[int], parts: Iterable[tuple[int, Sequence[int], bool]]
+) -> dict[int, int]:
+    """Return the stage of each value: `given` ones, and those of parts, in order.
+
+    Of a part: its value, its arguments, and whether it is a step of numpy's, which stages of odd
+    numbers have: behind a kernel the next one, behind a step the same.
+    """
+    level = dict.fromkeys(given, 0)
+    by_numpy: set[int] = set()
+    for number, arguments, is_numpys in parts:
+        if is_numpys:
+            level[number] = max((level[x] | 1 for x in arguments), default=1)
+            by_numpy.add(number)
+        else:
+            level[number] = max((level[x] + (x in by_numpy) for x in arguments), default=0)
+    return level
+
+
+def integer_literals(
+    reads: Iterable[int], constants: Mapping[int, Array], type_of: Callable[[int], str]
+) -> tuple[tuple[int, str, str], ...]:
+    """Return the integers among constants that a kernel reads, with their types, as literals."""
+    return tuple(
+        (number, type_of(number), _integer_literal(constants[number]))
+        for number in reads
+        if number in constants and constants[number].dtype.kind in "iub"
+    )
+
+
+def _readers(lowered: Lowered, level: Mapping[int, int]) -> dict[int, int]:
     """Return for each value the last level that reads it; results are read after all."""
     found: dict[int, int] = {}
     for number, part in enumerate(lowered.parts, len(lowered.operand_types)):
         if not isinstance(part, Constant):
             for x in part.arguments:
                 found[x] = max(found.get(x, 0), level[number])
-    end = max(level, default=0) + 1
+    end = max(level.values(), default=0) + 1
     return {**found, **dict.fromkeys(lowered.results, end)}
 
 
@@ -161,11 +178,7 @@ def _kernel_stage(
     reads = dict.fromkeys(
         number for _, part in instructions for number in part.arguments if number not in inside
     )
-    literals = tuple(
-        (number, lowered.type_of(number), integer_literal(constants[number]))
-        for number in reads
-        if number in constants and constants[number].dtype.kind in "iub"
-    )
+    literals = integer_literals(reads, constants, lowered.type_of)
     known = {x for x, _, _ in literals}
     operands = tuple(number for number in reads if number not in known)
     return KernelStage(
@@ -177,6 +190,6 @@ def _kernel_stage(
     )
 
 
-def integer_literal(value: Array) -> str:
+def _integer_literal(value: Array) -> str:
     """Return an integer as LLVM reads it. Floats are operands: it makes 1*x x, subnormal or not."""
     return str(bool(value)).lower() if value.dtype.kind == "b" else str(int(value))

@@ -53,25 +53,30 @@ def _strided(monoid: str, step: Combining) -> _Loop:
     return _Loop(step.lanes, step.slots, 8 if step.half else 4, False)
 
 
-def reduce_work(
-    machine: Machine,
-    operands: Tensors,
-    results: Tensors,
-    dimensions: Sequence[int],
-    *,
-    monoid: str,
-    body: Expression | None,
-) -> TileWork:
+class Reducing(NamedTuple):
+    """A reduction of operands over dimensions."""
+
+    machine: Machine
+    operands: Tensors
+    results: Tensors
+    dimensions: Sequence[int]
+    monoid: str
+    """It reduces each operand by itself, and those of one type are one vertex's."""
+    body: Expression | None = None
+    """The region where there is no monoid; it takes all operands at once."""
+
+
+def reduce_work(reducing: Reducing) -> TileWork:
     """Return the work of reducing operands over dimensions, all workers sharing the outputs.
 
-    `body` is the region where there is no monoid; it takes all operands at once. A monoid reduces
-    each by itself, and those of one type are one vertex's. Outputs that do not come out even are
+    Outputs that do not come out even are
     cut along the reduced extent, and a second vertex puts their pieces together, where that pays.
     """
-    if not results[0].elements:
-        return TileWork(0)
+    machine, operands, results, dimensions, _, _ = reducing
     work = TileWork(0)
-    for loop, operand, result, arrays in _alike(machine, operands, results, monoid, body):
+    if not results[0].elements:
+        return work
+    for loop, operand, result, arrays in _alike(reducing):
         cycles, _ = _shared(machine, loop, operand.shape, result.elements, dimensions, arrays)
         work = TileWork(work.cycles + cycles, work.assumed_cycles + (cycles if loop.assumed else 0))
     converted = sum(
@@ -82,20 +87,13 @@ def reduce_work(
     return TileWork(work.cycles + converted, work.assumed_cycles + converted)
 
 
-def reduce_room_bytes(
-    machine: Machine,
-    operands: Tensors,
-    results: Tensors,
-    dimensions: Sequence[int],
-    *,
-    monoid: str,
-    body: Expression | None,
-) -> int:
+def reduce_room_bytes(reducing: Reducing) -> int:
     """Return the room for what workers leave of an output's pieces, where its partials are cut."""
-    if not results[0].elements:
-        return 0
+    machine, _, results, dimensions, monoid, _ = reducing
     total = 0
-    for loop, operand, result, arrays in _alike(machine, operands, results, monoid, body):
+    if not results[0].elements:
+        return total
+    for loop, operand, result, arrays in _alike(reducing):
         _, pieces = _shared(machine, loop, operand.shape, result.elements, dimensions, arrays)
         count = arrays if monoid else len(results)
         width = max(_ACCUMULATOR_BYTES, ELEMENT_TYPES[result.element_type].byte_width)
@@ -103,10 +101,9 @@ def reduce_room_bytes(
     return total
 
 
-def _alike(
-    machine: Machine, operands: Tensors, results: Tensors, monoid: str, body: Expression | None
-) -> Iterator[tuple[_Loop, Tensor, Tensor, int]]:
+def _alike(reducing: Reducing) -> Iterator[tuple[_Loop, Tensor, Tensor, int]]:
     """Yield the loop of each vertex, an operand and a result, and how many of both it has."""
+    machine, operands, results, _, monoid, body = reducing
     firsts: dict[str, tuple[Tensor, Tensor]] = {}
     counts: dict[str, int] = {}
     for operand, result in zip(operands, results, strict=False):
@@ -166,7 +163,7 @@ def convolution_summing_work(machine: Machine, partials: Tensor, result: Tensor)
     if not outputs or kind not in _SUM_TYPES:
         # Of pieces in groups, these are counted where the pieces were.
         leading = range(max(1, len(partials.shape) - len(result.shape)))
-        return reduce_work(machine, [partials], [result], tuple(leading), monoid="add", body=None)
+        return reduce_work(Reducing(machine, [partials], [result], tuple(leading), "add"))
     pieces = np.array(partials.elements // outputs)
     kinds = kind, result.element_type
     cycles = int(convolution_summing_cycles(machine, kinds, np.array(outputs), pieces))

@@ -1,4 +1,4 @@
-"""Dot: contraction of two operands, whole or with the contracted dimension cut into pieces."""
+"""Dot: contraction of two operands, whole, cut into pieces of depth, or added to sums."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -47,6 +47,7 @@ from hloipu_runtime.machine.model import Machine
 
 if TYPE_CHECKING:
     from hloipu_runtime.codelets.core.call_writer import CallWriter
+from hloipu_runtime.element_types import ELEMENT_TYPES
 
 
 @codelet
@@ -392,3 +393,56 @@ def cut_dimensions(dims: DotDimensions) -> DotDimensions:
 def free_size(shape: Sizes, batch: tuple[int, ...], contracting: tuple[int, ...]) -> int:
     """Return the number of rows or columns of an operand."""
     return prod(shape[d] for d in free_dims(len(shape), batch, contracting))
+
+
+@codelet
+class AddedDot(Codelet):
+    """Contracts lhs and rhs and adds that to the third operand; floats are rounded once.
+
+    The depth of a large product may so come to the tiles slice by slice.
+    """
+
+    name: ClassVar[str] = "added_dot"
+    dot: Dot
+
+    def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
+        """Return the indexing of the product; sums follow its results."""
+        product = self.dot.indexing(operands[:2], results)
+        return product._replace(operands=(*product.operands, product.results[0]))
+
+    def run(self, operands: Blocks, results: Blocks) -> list[Array]:
+        """Contract in f32 where the sums are narrower, and add."""
+        kind = self.dot.element_type
+        is_narrow = ELEMENT_TYPES[kind].is_float and ELEMENT_TYPES[kind].bits < 32
+        wide = replace(self.dot, element_type="f32") if is_narrow else self.dot
+        places = [block._replace(array=None) for block in results]
+        (product,) = wide.run(operands[:2], places)
+        with quietly():
+            total = product + operands[2].data
+        return [round_result(total, kind, storage_dtype(kind))]
+
+    def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
+        """Return the work of the product: the unit loads sums where it else begins with zeros.
+
+        A pass over a position takes a slot more then, which no pass but the first spares.
+        (graphcore/poplibs: lib/poplin/PerformanceEstimation.hpp,
+        getConvPartial1x1InnerLoopCycleEstimate.)
+        """
+        return self.dot.work(machine, operands[:2], results)
+
+    def may_overwrite(self, operand: int) -> bool:
+        """Add sums up where they lie."""
+        return operand == 2
+
+    @property
+    def code_kind(self) -> str:
+        """That of the product."""
+        return self.dot.code_kind
+
+    def runs_code_of(self, types: tuple[str, ...]) -> tuple[Codelet, tuple[str, ...]]:
+        """Return the product: poplin's vertices are told whether to begin with zeros."""
+        return self.dot, (*types[:2], types[-1])
+
+    def table_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
+        """Return the bytes of the tables of the product."""
+        return self.dot.table_bytes(machine, operands[:2], results)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from operator import sub
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -24,7 +23,14 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.grids import one_of
-from hloipu_runtime.codelets.core.placing import delivered, is_whole, owned_copy, same_memory
+from hloipu_runtime.codelets.core.placing import (
+    delivered,
+    follows,
+    is_whole,
+    owned_copy,
+    same_memory,
+    whole_of_parts,
+)
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.indexed.placed_windows import by_place, window_of, write_window

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.boxes import Box, box_of_parts, follows
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -21,7 +20,14 @@ from hloipu_runtime.codelets.core.codelet import (
     Tensors,
     codelet,
 )
-from hloipu_runtime.codelets.core.placing import delivered, is_whole, line_of_starts
+from hloipu_runtime.codelets.core.placing import (
+    Box,
+    box_of_parts,
+    delivered,
+    follows,
+    is_whole,
+    line_of_starts,
+)
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.moving import NO_WORK, multi_slice_slots, repeats_work
 from hloipu_runtime.codelets.indexed.gather_parts import (

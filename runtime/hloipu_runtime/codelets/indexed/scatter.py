@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from math import ceil, prod
 from typing import ClassVar, NamedTuple
 
-from hloipu_runtime.codelets.core.boxes import follows, whole_of_parts
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -19,7 +18,14 @@ from hloipu_runtime.codelets.core.codelet import (
     codelet,
 )
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.placing import delivered, is_whole, owned_copy, same_memory
+from hloipu_runtime.codelets.core.placing import (
+    delivered,
+    follows,
+    is_whole,
+    owned_copy,
+    same_memory,
+    whole_of_parts,
+)
 from hloipu_runtime.codelets.core.straight import Straight, one_call
 from hloipu_runtime.codelets.costs.combining import combining
 from hloipu_runtime.codelets.costs.moving import NO_WORK, copy_work, multi_slice_slots
@@ -101,7 +107,7 @@ class Scatter(Codelet):
         count = len(results)
         data, indices, updates = operands[:count], operands[count], operands[count + 1 :]
         dims, places, windows = self.dims, indices.data, [u.data for u in updates]
-        from hloipu_runtime.codelets.indexed.scatter_boxes import is_few, scatter_few
+        from hloipu_runtime.codelets.indexed.scatter_parts import is_few, scatter_few
 
         if not is_whole(data[0]) and is_few(self.dims, indices):
             own_blocks = [

@@ -33,7 +33,7 @@ from hloipu_runtime.codelets.costs.expression_loops import (
     numbers_in,
 )
 from hloipu_runtime.codelets.costs.issuing import Issue, accumulated, load_issue, op_issue
-from hloipu_runtime.codelets.costs.reduce import reduce_room_bytes, reduce_work
+from hloipu_runtime.codelets.costs.reduce import Reducing, reduce_room_bytes, reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.machine.charges import over
@@ -185,9 +185,7 @@ class FusedReduce(Codelet):
         """
         count = len(self.labels)
         reduced, hidden = self._reduced(operands)
-        work = reduce_work(
-            machine, reduced, results, self.dimensions, monoid=self.monoid, body=None
-        )
+        work = reduce_work(Reducing(machine, reduced, results, self.dimensions, self.monoid))
         share = over(reduced[0].elements, machine.tile.worker_contexts)
         full = [x for x in operands[:count] if x.elements > 1]
         along = {*self.dimensions}
@@ -231,9 +229,7 @@ class FusedReduce(Codelet):
     def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
         """Return the room for what the workers leave of each other's outputs."""
         reduced, _ = self._reduced(operands)
-        return reduce_room_bytes(
-            machine, reduced, results, self.dimensions, monoid=self.monoid, body=None
-        )
+        return reduce_room_bytes(Reducing(machine, reduced, results, self.dimensions, self.monoid))
 
     def combined_with(
         self, combine: Codelet, others: Sequence[Array | None]

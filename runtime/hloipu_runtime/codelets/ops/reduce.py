@@ -33,6 +33,7 @@ from hloipu_runtime.codelets.core.grids import (
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight, one_call
 from hloipu_runtime.codelets.costs.reduce import (
+    Reducing,
     convolution_summing_work,
     reduce_room_bytes,
     reduce_work,
@@ -348,7 +349,7 @@ class Reduce(Codelet):
         if self.of_convolution:
             return convolution_summing_work(machine, arrays[0], results[0])
         return reduce_work(
-            machine, arrays, results, self.dimensions, monoid=self.monoid, body=self.body
+            Reducing(machine, arrays, results, self.dimensions, self.monoid, self.body)
         )
 
     def room_bytes(self, machine: Machine, operands: Tensors, results: Tensors) -> int:
@@ -356,7 +357,7 @@ class Reduce(Codelet):
         if self.of_convolution:
             return 0
         return reduce_room_bytes(
-            machine, operands, results, self.dimensions, monoid=self.monoid, body=self.body
+            Reducing(machine, operands, results, self.dimensions, self.monoid, self.body)
         )
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_planning import saving
-from hloipu_runtime.codelets.ops.row_stages import NumpyStage, RowStages, stages_of, taken_apart
+from hloipu_runtime.codelets.core.native_stages import NumpyStage
+from hloipu_runtime.codelets.ops.row_stages import RowStages, stages_of, taken_apart
 from hloipu_runtime.codelets.ops.row_values import Reduction
 from hloipu_runtime.kernels.core.blocks import Array, aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype

@@ -13,7 +13,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.native_lowering import Constant, NumpyStep, lowered, storage_type
-from hloipu_runtime.codelets.core.native_stages import integer_literal
+from hloipu_runtime.codelets.core.native_stages import NumpyStage, integer_literals, levels
 from hloipu_runtime.codelets.ops.row_values import Reduction
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import identity
@@ -36,13 +36,6 @@ class Parts(NamedTuple):
     """Whether a value has an element for each column."""
     constants: dict[int, Array]
     results: tuple[int, ...]
-
-
-class NumpyStage(NamedTuple):
-    """One step of numpy's, and the number of what it makes."""
-
-    part: NumpyStep
-    number: int
 
 
 class RowStages(NamedTuple):
@@ -185,15 +178,8 @@ def stages_of(parts: Parts, operands: int, full_results: Sequence[bool]) -> RowS
 
 def _grouped(parts: Parts, operands: int) -> list[list[Numbered]]:
     """Return parts by stage: what needs no step of numpy's, such steps, and so on."""
-    level = dict.fromkeys((*range(operands), *parts.constants), 0)
-    numpys: set[int] = set()
-    for number, part in parts.parts:
-        before = [(level[number], number in numpys) for number in arguments_of(part)]
-        if isinstance(part, NumpyStep):
-            level[number] = max((x | 1 for x, _ in before), default=1)
-            numpys.add(number)
-        else:
-            level[number] = max((x + 1 if by_numpy else x for x, by_numpy in before), default=0)
+    rows = ((n, arguments_of(part), isinstance(part, NumpyStep)) for n, part in parts.parts)
+    level = levels((*range(operands), *parts.constants), rows)
     groups: dict[int, list[Numbered]] = {}
     for numbered in parts.parts:
         groups.setdefault(level[numbered[0]], []).append(numbered)
@@ -231,11 +217,7 @@ def _kernel(
     reads = dict.fromkeys(
         number for _, part in group for number in arguments_of(part) if number not in inside
     )
-    literals = tuple(
-        (number, parts.types[number], integer_literal(parts.constants[number]))
-        for number in reads
-        if number in parts.constants and parts.constants[number].dtype.kind in "iub"
-    )
+    literals = integer_literals(reads, parts.constants, parts.types.__getitem__)
     inputs = [number for number in reads if number not in {y for y, _, _ in literals}]
     stored = [x for x in inside if x in places]
     loops = []

@@ -21,7 +21,7 @@ from hloipu_runtime.codelets.core.codelet import (
 )
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
-from hloipu_runtime.codelets.costs.selecting import merging_work, selecting_work
+from hloipu_runtime.codelets.costs.sort import merging_work, selecting_work
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 from hloipu_runtime.kernels.topk import best_pairs, topk
 from hloipu_runtime.machine.costs import TileWork

@@ -9,6 +9,7 @@ from hloipu_runtime.program.collective import Collective, RemoteCopy, form_fault
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program_io.file.codelet_checks import try_expression
 from hloipu_runtime.program_io.file.span_checks import (
     NONSENSE,
     Refuse,
@@ -16,7 +17,6 @@ from hloipu_runtime.program_io.file.span_checks import (
     check_tiles,
     streams,
 )
-from hloipu_runtime.program_io.file.trying import try_expression
 
 MOST_ITERATIONS = 2**62
 MOST_CALLED = 2**21

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu.xla_cpu.forms import for_partitioner
+from hloipu.xla_cpu.runner import for_partitioner
 from hloipu_compiler.hlo.printing.printer import FULL, print_module
 from hloipu_compiler.interpret.participants import evaluate_participants, participants_of
 from hloipu_compiler.ir.graph import Module

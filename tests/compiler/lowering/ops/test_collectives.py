@@ -8,7 +8,7 @@ import pytest
 
 import hloipu
 from hloipu.inputs import flat
-from hloipu.xla_cpu.forms import for_partitioner
+from hloipu.xla_cpu.runner import for_partitioner
 from hloipu_compiler.compilation import CompileRequest
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.errors import CodegenError

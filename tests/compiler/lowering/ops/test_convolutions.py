@@ -12,6 +12,7 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.ops.convolutions import decimated
 from hloipu_compiler.planners.convolution_grids import Bounds, convolution_grid
+from hloipu_compiler.planners.convolution_prices import ConvolutionWork
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
@@ -133,8 +134,12 @@ def test_slices_take_less_memory() -> None:
     machine, codelet = MACHINES["tiny"], _convolution(3, 1, 1, "f32")
     operands = Tensor("f32", (8, 24, 24, 16)), Tensor("f32", (3, 3, 16, 64))
     result = Tensor("f32", (8, 24, 24, 64))
-    whole = convolution_grid(machine, codelet, operands, result, "f32", Bounds(10**9))
-    few = convolution_grid(machine, codelet, operands, result, "f32", Bounds(200_000))
+    whole = convolution_grid(
+        ConvolutionWork(machine, codelet, operands, result, "f32"), Bounds(10**9)
+    )
+    few = convolution_grid(
+        ConvolutionWork(machine, codelet, operands, result, "f32"), Bounds(200_000)
+    )
     assert whole.slices == 1
     assert few.slices > 1
     assert few.bytes_per_tile < whole.bytes_per_tile
@@ -162,7 +167,7 @@ def test_no_split_of_features_images_and_positions_is_cheaper(
     operands = Tensor(kind, image), Tensor(kind, (window, window, image[3], features))
     result = Tensor(kind, (image[0], size, size, features))
     found = convolution_grid(
-        machine, codelet, operands, result, "f32", Bounds(machine.usable_bytes)
+        ConvolutionWork(machine, codelet, operands, result, "f32"), Bounds(machine.usable_bytes)
     )
     width = 4 if kind == "f32" else 2
     begin = 10 + 20 + 100  # set-up, route, sync of `tiny`
@@ -195,11 +200,15 @@ def test_a_grid_keeps_what_a_tile_holds_within_its_memory() -> None:
     )
     operands = Tensor("f16", (8, 56, 56, 256)), Tensor("f16", (3, 3, 256, 512))
     result, budget_bytes = Tensor("f16", (8, 56, 56, 512)), machine.usable_bytes // 2
-    found = convolution_grid(machine, codelet, operands, result, "f32", Bounds(budget_bytes))
+    found = convolution_grid(
+        ConvolutionWork(machine, codelet, operands, result, "f32"), Bounds(budget_bytes)
+    )
     assert found.placement.tiles.count > machine.chip.tiles_per_ipu // 2
     assert found.bytes_per_tile <= budget_bytes
     fewer = replace(machine, chip=replace(machine.chip, tiles_per_ipu=64))
-    slower = convolution_grid(fewer, codelet, operands, result, "f32", Bounds(budget_bytes))
+    slower = convolution_grid(
+        ConvolutionWork(fewer, codelet, operands, result, "f32"), Bounds(budget_bytes)
+    )
     assert slower.cycles.total > 4 * found.cycles.total
 
 

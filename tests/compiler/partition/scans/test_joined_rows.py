@@ -2,7 +2,7 @@
 
 import pytest
 
-from hloipu_compiler.partition.scans.joined_rows import rows_joined
+from hloipu_compiler.partition.scans.rows_apart import rows_joined
 from tests.support.passes import assert_same_values, parsed
 
 HEAD = """HloModule m

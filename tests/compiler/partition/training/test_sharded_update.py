@@ -7,7 +7,7 @@ import pytest
 
 import hloipu
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.partition.training.update_shards import clusters
+from hloipu_compiler.partition.training.sharded_update import clusters
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Program

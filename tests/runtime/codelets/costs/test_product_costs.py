@@ -6,6 +6,7 @@ import pytest
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.costs.amp import Product, Products, product_work, products_cycles
 from hloipu_runtime.codelets.costs.reduce import (
+    Reducing,
     convolution_summing_cycles,
     reduce_work,
     summing_cycles,
@@ -53,7 +54,9 @@ def test_sums_of_pieces(kind: str) -> None:
     for outputs, pieces in ((60, 4), (7, 30), (1000, 2)):
         operands = [Tensor(kind, (pieces, outputs)), Tensor(kind, ())]
         work = reduce_work(
-            machine, operands[:1], [Tensor(kind, (outputs,))], (0,), monoid="add", body=None
+            Reducing(
+                machine, operands[:1], [Tensor(kind, (outputs,))], (0,), monoid="add", body=None
+            )
         )
         found = summing_cycles(machine, kind, np.array([outputs]), np.array([pieces]))
         assert found.tolist() == [work.cycles]

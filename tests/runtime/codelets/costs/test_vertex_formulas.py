@@ -16,7 +16,7 @@ from hloipu_runtime.codelets.costs.moving import (
     runs_work,
     transpose_work,
 )
-from hloipu_runtime.codelets.costs.reduce import reduce_work
+from hloipu_runtime.codelets.costs.reduce import Reducing, reduce_work
 from hloipu_runtime.codelets.costs.sort import SortShape, sort_work
 from hloipu_runtime.codelets.costs.windows import Pooled, pooling_work, running_work
 from hloipu_runtime.machine.costs import TileWork
@@ -110,10 +110,9 @@ def test_reductions(kind: str, monoid: str) -> None:
             cycles = source.reduction(outer, reduced, half, add, contiguous)
             if outer == 1:  # both vertices can do it
                 cycles = min(source.reduction(1, reduced, half, add, x) for x in (False, True))
-            work = reduce_work(
+            work = reduce_work(Reducing(
                 GC200, [Tensor(kind, shape)], [Tensor(kind, (outer,))], (dimension,),
-                monoid=monoid, body=None,
-            )  # fmt: skip
+                monoid=monoid, body=None))  # fmt: skip
             if not (outer == 1 and contiguous):
                 assert work == TileWork(cycles)
 
@@ -121,10 +120,9 @@ def test_reductions(kind: str, monoid: str) -> None:
 def test_reductions_that_skip_a_dimension_go_stretch_by_stretch() -> None:
     """Partials of [a, kept, b, kept] lie in `a` stretches of `b`, each begun anew in 3 slots."""
     a, b, kept = 5, 7, 18
-    work = reduce_work(
+    work = reduce_work(Reducing(
         GC200, [Tensor("f32", (a, 3, b, 6))], [Tensor("f32", (3, 6))], (0, 2),
-        monoid="add", body=None,
-    )  # fmt: skip
+        monoid="add", body=None))  # fmt: skip
     worker = 16 + cd(cd(kept, 6), 4) * (3 + 5 + a * (3 + b - 1))
     assert work == TileWork(11 + 6 * worker)
 

@@ -5,8 +5,7 @@ import pytest
 
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
-from hloipu_runtime.codelets.dense.ragged_dot import RaggedDot
-from hloipu_runtime.codelets.dense.scaled_dot import ScaledDot
+from hloipu_runtime.codelets.dense.scaled_dot import RaggedDot, ScaledDot
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole
 

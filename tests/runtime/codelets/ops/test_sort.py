@@ -5,7 +5,7 @@ import pytest
 
 from hloipu_runtime.codelets.core.codelet import Array, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
-from hloipu_runtime.codelets.ops import sort_packed
+from hloipu_runtime.codelets.ops import sort
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.sorting import Order, SortKey
@@ -215,11 +215,11 @@ def test_rows_sorted_a_few_at_a_time_are_those_sorted_at_once(
     x = rng.integers(-9, 9, (5, 6, 7)).astype(np.float32)
     places = np.indices(x.shape, np.int32)[axis]
     turns = np.take(rng.integers(0, 2, x.shape), [0], axis=axis).astype(bool)
-    monkeypatch.setattr(sort_packed, "CACHED_ELEMENTS", 16)
+    monkeypatch.setattr(sort, "CACHED_ELEMENTS", 16)
     given = [x, places, x + 1]
     count = x.shape[axis] - 1
     key = SortKey(0)
-    found = sort_packed.sort_packed(given, axis, key, 1, count, 3, turns)
+    found = sort.sort_packed(given, axis, key, 1, count, 3, turns)
     for at in np.ndindex(turns.shape):
         row = (*at[:axis], slice(None), *at[axis + 1 :])
         order = np.lexsort((places[row], np.where(places[row] < count, x[row], np.inf)))

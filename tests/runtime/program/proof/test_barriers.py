@@ -6,9 +6,8 @@ import pytest
 
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.proof.barriers import barrier_faults
+from hloipu_runtime.program.proof.barriers import barrier_faults, stays_on_tiles
 from hloipu_runtime.program.proof.verify import faults_of
-from hloipu_runtime.program.staying import stays_on_tiles
 from hloipu_runtime.program.steps import Repeat, Sequence, Step, StreamIn, Sync, Transfer
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.program_checker import violations

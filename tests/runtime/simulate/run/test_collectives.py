@@ -7,8 +7,8 @@ import pytest
 
 from hloipu_runtime.program import collective as c
 from hloipu_runtime.program.program import Array
-from hloipu_runtime.simulate.run.collectives import group_results
 from hloipu_runtime.simulate.run.meeting import Meeting
+from hloipu_runtime.simulate.run.participant import group_results
 
 GROUP = (4, 7, 5)
 """Three participants, in the order in which they count."""
