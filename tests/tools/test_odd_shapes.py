@@ -2,9 +2,14 @@
 
 import pytest
 
+from hloipu_compiler.hlo.parse import parse
 from tests.support.xla_oracle import Oracle
-from tools.conformance.deviations import read
+from tools.conformance.case import Case, Input
+from tools.conformance.deviations import Evidence, read
+from tools.conformance.explainers import padding_is_its_own_op, with_padding_apart
 from tools.conformance.odd_shapes import odd_cases
+from tools.conformance.outcome import FAILED, budget_for, xla_results
+from tools.conformance.values import inputs_of
 from tools.tile_conformance import AGREES, TileOutcome, judged
 
 CASES = odd_cases(36, 0)
@@ -21,3 +26,24 @@ def outcome(oracle: Oracle, number: int) -> TileOutcome:
 def test_values_on_tiles_are_those_of_xla(number: int, oracle: Oracle) -> None:
     found = outcome(oracle, number)
     assert found.status == AGREES, found.said
+
+
+def test_negative_padding_is_explained_where_xla_agrees_with_it_as_a_pad(oracle: Oracle) -> None:
+    text = """HloModule m
+
+ENTRY main {
+  p0 = f32[7,5,5] parameter(0)
+  p1 = f32[7,3,5] parameter(1)
+  ROOT r = f32[2,5,5] convolution(p0, p1), window={size=3 stride=2 pad=-2_2 lhs_dilate=1}, dim_labels=f0b_i0o->0bf
+}
+"""  # noqa: E501
+    inputs = Input("f32", (7, 5, 5), "moderate"), Input("f32", (7, 3, 5), "moderate")
+    case = Case("convolution", "f32", "cut", text, inputs, terms=21, summed=(0, 1))
+    assert judged(case, oracle, read(), ["tiny"]).status == AGREES
+    assert judged(case, oracle, [], ["tiny"]).status == FAILED
+    module = parse(text)
+    given = inputs_of(case)
+    theirs = xla_results(case, oracle)[0][0]
+    wrong = Evidence(case, module, given, 0, theirs + 1, theirs, budget_for(case, "f32"), None)
+    assert not padding_is_its_own_op(wrong).any()
+    assert with_padding_apart(text.replace("-2_2", "0_0")) is None

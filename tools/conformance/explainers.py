@@ -1,5 +1,6 @@
 """Proofs of deviations: functions that say which elements of an output they explain."""
 
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,8 +14,10 @@ from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import from_storage, to_storage
 from hloipu_runtime.kernels.sorting import SortKey, ascending_keys
-from tools.conformance.case import Case, wide_type
+from tools.conformance.case import Case, shape_text, wide_type
 from tools.conformance.deviations import Evidence, Explainer
+from tools.conformance.workers import ORACLE_SECONDS
+from tools.mapping import kept_oracle
 
 
 def results_on(evidence: Evidence, inputs: Sequence[Array]) -> Array:
@@ -159,6 +162,43 @@ def theirs_is_misordered(evidence: Evidence) -> Array:
     return np.full(evidence.ours.shape, bool(proven))
 
 
+def padding_is_its_own_op(evidence: Evidence) -> Array:
+    """Tell where XLA:CPU gives our result once a pad, not the window, takes elements away."""
+    text = with_padding_apart(evidence.case.text)
+    if text is None:
+        return np.zeros(evidence.ours.shape, bool)
+    program = kept_oracle(ORACLE_SECONDS).load(text)
+    try:
+        theirs = program.run(evidence.inputs)[evidence.leaf]
+    finally:
+        program.unload()
+    return ~disagreements(evidence.ours, theirs, evidence.budget, evidence.magnitudes)
+
+
+def with_padding_apart(text: str) -> str | None:
+    """Return a module with the padding of its convolution as a pad, where some is negative."""
+    found = re.search(r"\n.*convolution\((\w+), .*dim_labels=(\w+?)_", text)
+    window = re.search(r"pad=(\S+) lhs_dilate=([\dx]+)", text)
+    shape = found and re.search(rf"\b{found[1]} = (\w+)\[([\d,]+)\]", text)
+    if not (found and window and shape) or "-" not in window[1]:
+        return None
+    spatial = [
+        (*map(int, sides.split("_")), int(dilation) - 1)
+        for sides, dilation in zip(window[1].split("x"), window[2].split("x"), strict=True)
+    ]
+    edges = [spatial[int(x)] if x.isdigit() else (0, 0, 0) for x in found[2]]
+    sizes = [
+        size + low + high + inner * (size - 1)
+        for size, (low, high, inner) in zip(map(int, shape[2].split(",")), edges, strict=True)
+    ]
+    zero = f"\n  padding_zero = {shape[1]}[] constant(0)"
+    padded = f"\n  padded_image = {shape_text(shape[1], sizes)} pad({found[1]}, padding_zero)"
+    padded += ", padding=" + "x".join("_".join(map(str, edge)) for edge in edges)
+    none = f"pad={'x'.join(['0_0'] * len(spatial))} lhs_dilate={'x'.join(['1'] * len(spatial))}"
+    plain = found[0].replace(f"({found[1]},", "(padded_image,").replace(window[0], none)
+    return text.replace(found[0], zero + padded + plain)
+
+
 EXPLAINERS: dict[str, Explainer] = {
     function.__name__: function
     for function in (
@@ -166,7 +206,7 @@ EXPLAINERS: dict[str, Explainer] = {
         theirs_is_contracted,
         extended_is_ours, exponent_of_six_bits, exponent_is_signed, error_is_of_the_logarithm,
         on_the_branch_cut, error_is_of_a_modulus_of_one,
-        bits_are_counted, operand_is_six, theirs_is_misordered,
+        bits_are_counted, operand_is_six, theirs_is_misordered, padding_is_its_own_op,
     )
 }  # fmt: skip
 """By name, for the table."""

@@ -145,7 +145,9 @@ LARGE_GROUP = 256
 
 def _group_of(starts: Sequence[Start], base: Array | None, most: int, count: int) -> int:
     """Return `IndexRows.group`."""
-    if len(starts) != 1 or starts[0].at is not None or starts[0].pitch != 1 or not count:
+    if most < 0 or not count or len(starts) != 1:
+        return 0
+    if starts[0].at is not None or starts[0].pitch != 1:
         return 0
     rows = starts[0].limit + 1
     if base is None:

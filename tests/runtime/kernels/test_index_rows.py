@@ -72,3 +72,8 @@ def test_batching_dimensions_count_along_the_indices() -> None:
     found, valid = rows.checked(indices)
     np.testing.assert_array_equal(valid, [[True, True, False], [True, False, True]])
     np.testing.assert_array_equal(found[0, :2], [6, 7])
+
+
+def test_a_table_without_rows_has_no_groups() -> None:
+    rows = index_rows((2, 3, 1), 2, (1,), ((0, 0),), {1: 2}, [(0, 0), (1, 3)])
+    assert rows.group == 0

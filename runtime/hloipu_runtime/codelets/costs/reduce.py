@@ -190,7 +190,7 @@ def convolution_summing_cycles(
         return summing_cycles(machine, element_types[0], outputs, partials)
     half, half_out = (kind == "f16" for kind in element_types)
     contexts, width = machine.tile.worker_contexts, 8 if half else 4
-    loads = width // min(width, machine.tile.load_bytes_per_cycle // (2 if half else 4))
+    loads = over(width * (2 if half else 4), machine.tile.load_bytes_per_cycle)
     # Whole vectors lie side by side, those of the tile itself apart.
     store = (9 if half_out else 10) if half else (7 if half_out else 8)
     loops = over(outputs // width, contexts)

@@ -21,6 +21,7 @@ from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.elementwise.convert import convert
 
 _UNROUNDED = frozenset({"f32", "f64", "c64", "c128"})
 
@@ -267,6 +268,9 @@ def _dequantised(operand: ScaledOperand) -> Array:
     blocks = scale.reshape([size for dim in scale.shape for size in (dim, 1)])
     target = _dequantised_type(operand.element_type, operand.scale_type)
     storage = np.dtype(ELEMENT_TYPES[target].storage)
+    if ELEMENT_TYPES[target].is_integer:  # a fraction is cut off before it scales
+        values = convert(values, operand.element_type, target)
+        blocks = convert(blocks, operand.scale_type, target)
     with quietly():
         scaled = np.multiply(values.reshape(split), blocks, dtype=storage)
     return round_result(scaled.reshape(values.shape), target, storage)

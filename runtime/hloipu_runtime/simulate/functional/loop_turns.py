@@ -364,7 +364,7 @@ def _is_view(node: Node) -> bool:
     what = node.what
     if isinstance(what, Codelet):
         return what.rearranges
-    if not isinstance(what, Definition) or what.base is not None or len(what.pieces) > 1:
+    if not isinstance(what, Definition) or what.base is not None or len(what.pieces) != 1:
         return False
     (piece,) = what.pieces
     return cuts_of(piece)[0] != tuple(slice(0, size) for size in piece.view)

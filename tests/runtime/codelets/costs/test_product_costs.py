@@ -72,3 +72,15 @@ def test_sums_of_a_convolution(kind: str) -> None:
         add = Reduce((0,), "add", None, (kind,), of_convolution=True)
         tensors = Tensor(kind, (pieces, outputs)), Tensor(kind, ())
         assert add.work(machine, tensors, [Tensor(kind, (outputs,))]) == TileWork(int(found[0]))
+
+
+@pytest.mark.parametrize(("kind", "width", "store"), [("f32", 4, 8), ("f16", 8, 9)])
+def test_sums_of_a_convolution_where_a_load_is_less_than_an_element(
+    kind: str, width: int, store: int
+) -> None:
+    """A vector of 16 bytes takes 16 loads of a byte."""
+    machine = load_machine("unit")
+    sizes = np.array([3 * width]), np.array([5])
+    found = convolution_summing_cycles(machine, (kind, kind), *sizes)
+    assert machine.tile.worker_contexts == machine.tile.load_bytes_per_cycle == 1
+    assert found.tolist() == [20 + (16 * (5 - 1) + store) * 3 + 33]

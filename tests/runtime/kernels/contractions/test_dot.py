@@ -257,6 +257,18 @@ def test_scaled_dot_rounds_dequantised_operands_to_bf16() -> None:
     assert result.item() == float(ml_dtypes.bfloat16(1.75 * 1.875))
 
 
+def test_scaled_dot_takes_scales_to_the_wider_type_of_integers() -> None:
+    """As XLA's scaled_dot_rewriter.cc: both are converted, which cuts fractions off."""
+    values = np.array([[3, -5, 7, 2]], np.int16)
+    scale = np.array([[2.0, 0.5]], np.float32)
+    operand = ScaledOperand(values, "s16", scale, "f8e8m0fnu")
+    numbers = ScaledOperand(
+        np.array([[1.5], [1], [1], [1]], np.float32), "f16", np.full((1, 1), 3, np.int32), "s32"
+    )
+    result = scaled_dot(operand, numbers, MATRICES, "f32")
+    assert result.item() == 3 * (6 - 10)
+
+
 DRAWN = np.random.default_rng(7)
 
 

@@ -1,7 +1,9 @@
 """Small nodes put off until others need them: which come one after another then."""
 
+import numpy as np
 import pytest
 
+import hloipu
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.program.program import Value
 from hloipu_runtime.program.steps import StreamOut
@@ -34,3 +36,15 @@ def test_small_nodes_wait_for_each_other(nodes: str, ordered: str) -> None:
 
     given = [node(text) for text in nodes.split()]
     assert " ".join(x.place for x in with_small_together(given, table)) == ordered
+
+
+def test_what_is_put_together_of_nothing_is_no_view() -> None:
+    text = """HloModule m
+    ENTRY e {
+      a = s32[0,3] parameter(0)
+      b = s32[0,4] parameter(1)
+      ROOT r = s32[0,7] concatenate(a, b), dimensions={1}
+    }"""
+    program = hloipu.compile(text, target="tiny")
+    result = program.run(np.zeros((0, 3), np.int32), np.zeros((0, 4), np.int32))
+    assert result.outputs[0].shape == (0, 7)
