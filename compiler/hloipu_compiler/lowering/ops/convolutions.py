@@ -16,7 +16,7 @@ from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.slicing import Slices
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
-from hloipu_runtime.codelets.ops.move import StridedSlice
+from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole_box
 
@@ -27,10 +27,10 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
     builder.begin_product()
     result = Tensor(*context.results[0])
     codelet, image = decimated(builder, _codelet(context), context.tile_tensor(0), result.shape)
-    operands = image, context.tile_tensor(1)
+    kernel = context.tile_tensor(1)
     tensors = (
         Tensor(image.element_type, image.shape),
-        Tensor(operands[1].element_type, operands[1].shape),
+        Tensor(kernel.element_type, kernel.shape),
     )
     partial_kind = builder.tuning.partial_type(result.element_type)
     tuning = builder.tuning_here
@@ -39,11 +39,17 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
         tuning.code_price,
         builder.products_with_rooms,
     )
-    lying = (
-        builder.variables[operands[0].variable].mapping,
-        builder.variables[operands[1].variable].mapping,
-    )
+    lying = builder.variables[image.variable].mapping, builder.variables[kernel.variable].mapping
     plan = convolution_grid(builder.machine, codelet, tensors, result, partial_kind, bounds, lying)
+    if any(codelet.reversal) and plan.bytes_per_tile > bounds.budget_bytes:
+        # The taps of a kernel that is read backwards are not cut; those of one turned round are.
+        straight = replace(codelet, reversal=(False,) * len(codelet.reversal))
+        asked = builder.machine, straight, tensors, result, partial_kind, bounds
+        if convolution_grid(*asked).bytes_per_tile < plan.bytes_per_tile:
+            kernel = _turned(builder, codelet, kernel)
+            codelet, lying = straight, (lying[0], builder.variables[kernel.variable].mapping)
+            plan = convolution_grid(*asked, lying)
+    operands = image, kernel
     builder.explains(
         lambda: planned_convolution(
             builder.origin, builder.machine, codelet, tensors, result, partial_kind, bounds, lying
@@ -52,6 +58,13 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
     if plan.slices > 1:
         return [_in_slices(context, plan, codelet, operands, result)]
     return [_once(context, plan, codelet, operands, result)]
+
+
+def _turned(builder: Builder, codelet: Convolution, kernel: TileTensor) -> TileTensor:
+    """Return a kernel whose dimensions that the convolution reads backwards are reversed."""
+    read_backwards = zip(codelet.rhs[2:], codelet.reversal, strict=True)
+    turning = Reverse(tuple(d for d, back in read_backwards if back))
+    return builder.compute(turning, [kernel], [(kernel.element_type, kernel.shape)])[0]
 
 
 def _once(
