@@ -102,7 +102,11 @@ def priced(work: ConvolutionWork) -> Candidates:
     tiles = machine.chip.tiles_per_ipu
     spreads = tuple(spread_of(work, cut) for cut in cuts_of(tiles, codelet, *operands))
     blocks = [blocks_of_labels(tiles, x.codelet, x.indexing.sizes, x.cut.pieces) for x in spreads]
-    loads = [prod(each) / x.cut.pieces for x, each in zip(spreads, blocks, strict=True)]
+    loads = [
+        # Of results on a tile: what a cut leaves whole on each is no label.
+        prod(part_sizes(x.indexing.results[0], x.made.shape, each)) / x.cut.pieces
+        for x, each in zip(spreads, blocks, strict=True)
+    ]
     most = _MOST_LOAD * min(float(np.min(x)) for x in loads)
     # Pieces are of another type than whole results.
     groups: tuple[list[_Parts], list[_Parts]] = ([], [])

@@ -6,7 +6,7 @@ from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import RemoteCopy
 from hloipu_runtime.program.mapping import whole_box
 from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.uses import used, written
+from hloipu_runtime.program.uses import read_first, used, written
 
 _LATE_BYTES = 512
 """Of a tile: what takes less is not worth a step of its own. Assumed: the code of a step and the
@@ -107,12 +107,13 @@ def is_read_in_place(channel: s.Channel) -> bool:
 def read_where_made(program: Program, step: s.Pipeline) -> Iterator[tuple[int, s.VariableId]]:
     """Yield the positions that read what earlier ones have made, without a channel, and the values.
 
-    A value is yielded for the first such position alone.
+    A value is yielded for the first such position alone. What a position writes before it reads it,
+    as the variables of functions that others call, too, waits for nothing.
     """
     writer: dict[s.VariableId, int] = {}
     handed = {v for c in step.channels for v in (*c.places, c.destination)}
     for number, stage in enumerate(step.stages):
-        for variable in sorted(used(stage.body, program) & writer.keys() - handed):
+        for variable in sorted(read_first(stage.body, program) & writer.keys() - handed):
             if writer.pop(variable) < number:
                 yield number, variable
         changed = written(stage.body, program)

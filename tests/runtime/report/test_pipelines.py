@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.machine.load import load_machine
+from hloipu_runtime.program.channels import read_where_made
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.steps import ComputeSet, Pipeline, Sequence, Stage
 from hloipu_runtime.report.build import profile_of_estimate
 from hloipu_runtime.report.pipeline_chart import chart, pipeline_lines
 from hloipu_runtime.report.profile import Profile
@@ -53,6 +56,32 @@ def test_stashes_hold_what_the_schedule_makes_wait(interval: int, held: tuple[in
     assert [position.stash_bytes for position in backward] == [VALUE_BYTES * n for n in held]
     assert [position.received_bytes > 0 for position in backward] == [False, True, True]
     assert not any(position.stash_bytes for position in row.positions[:3])
+
+
+@pytest.mark.parametrize("is_read_first", [False, True])
+def test_what_positions_write_before_they_read_it_is_no_stash(is_read_first: bool) -> None:
+    """As the variables of a function that positions of an IPU call."""
+    program = PipelineMaker(2, 1, 3).program()
+    pipe = next(x for x in program.body.steps if isinstance(x, Pipeline))
+    scratch, other = (len(program.variables) + n for n in range(2))
+
+    def calling(stage: Stage) -> Stage:
+        made = next(x for x in stage.body.steps if isinstance(x, ComputeSet))
+        (group,) = made.groups
+        source, (target,) = group.inputs[0], group.outputs
+        writing = replace(group, outputs=(target._replace(variable=scratch),))
+        inputs = source._replace(variable=scratch), *group.inputs[1:]
+        reading = replace(group, inputs=inputs, outputs=(target._replace(variable=other),))
+        calls = [ComputeSet((writing,)), ComputeSet((reading,))]
+        steps = calls[::-1] if is_read_first else calls
+        return stage._replace(body=Sequence((*steps, *stage.body.steps)))
+
+    stages = tuple(calling(x) if x.ipus == (0,) else x for x in pipe.stages)
+    changed = replace(pipe, stages=stages)
+    body = Sequence(tuple(changed if x is pipe else x for x in program.body.steps))
+    variables = (*program.variables, *2 * program.variables[:1])
+    found = list(read_where_made(replace(program, variables=variables, body=body), changed))
+    assert found == ([(3, scratch)] if is_read_first else [])
 
 
 def test_the_chart_has_every_slot_where_there_is_room() -> None:

@@ -22,7 +22,7 @@ from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.slicing import Slices
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
-from hloipu_runtime.codelets.ops.move import StridedSlice
+from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole_box
 
@@ -33,8 +33,8 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
     builder.begin_product()
     result = Tensor(*context.results[0])
     codelet, image = decimated(builder, _codelet(context), context.tile_tensor(0), result.shape)
-    operands = image, context.tile_tensor(1)
-    tensors = image.tensor, operands[1].tensor
+    kernel = context.tile_tensor(1)
+    tensors = image.tensor, kernel.tensor
     partial_kind = builder.tuning.partial_type(result.element_type)
     asked = ConvolutionWork(builder.machine, codelet, tensors, result, partial_kind)
     tuning = builder.tuning_here
@@ -43,17 +43,31 @@ def _convolution(context: LoweringContext) -> Sequence[Value]:
         tuning.code_price,
         builder.products_with_rooms,
     )
-    lying = (
-        builder.variables[operands[0].variable].mapping,
-        builder.variables[operands[1].variable].mapping,
-    )
+    lying = builder.variables[image.variable].mapping, builder.variables[kernel.variable].mapping
     plan = convolution_grid(asked, bounds, lying)
+    if any(codelet.reversal) and plan.bytes_per_tile > bounds.budget_bytes:
+        # The taps of a kernel that is read backwards are not cut; those of one turned round are.
+        straight = asked._replace(
+            codelet=replace(codelet, reversal=(False,) * len(codelet.reversal))
+        )
+        if convolution_grid(straight, bounds).bytes_per_tile < plan.bytes_per_tile:
+            kernel = _turned(builder, codelet, kernel)
+            asked, codelet = straight, straight.codelet
+            lying = lying[0], builder.variables[kernel.variable].mapping
+            plan = convolution_grid(asked, bounds, lying)
     builder.explains(lambda: planned_convolution(builder.origin, asked, bounds, lying))
     cut = codelet
     if plan.cut.parts:
         cut = replace(codelet, cuts=plan.cut.parts, element_type=partial_kind)
     planned = _Planned(context, plan, codelet, cut)
-    return [(_in_slices if plan.slices > 1 else _once)(planned, operands, result)]
+    return [(_in_slices if plan.slices > 1 else _once)(planned, (image, kernel), result)]
+
+
+def _turned(builder: Builder, codelet: Convolution, kernel: TileTensor) -> TileTensor:
+    """Return a kernel whose dimensions that the convolution reads backwards are reversed."""
+    read_backwards = zip(codelet.rhs[2:], codelet.reversal, strict=True)
+    turning = Reverse(tuple(d for d, back in read_backwards if back))
+    return builder.compute(turning, [kernel], [(kernel.element_type, kernel.shape)])[0]
 
 
 class _Planned(NamedTuple):

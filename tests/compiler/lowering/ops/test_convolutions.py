@@ -17,7 +17,7 @@ from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.tuning import Tuning
 from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
-from hloipu_runtime.codelets.ops.move import StridedSlice
+from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from tests.support.on_tiles import groups_of
@@ -63,6 +63,9 @@ CASES = {
                              "size=1x1 stride=2x2", ""),
     "every third position": ("f32[1,6,20,3]", "f32[8,6,2,1]", "f32[1,8,20,1]", "bf01_oi01->bf01",
                              "size=2x1 stride=1x3 pad=0_1x0_0", ""),
+    "long kernel of groups, read backwards": (
+        "f32[1,40,32]", "f32[32,32,16]", "f32[1,40,32]", "b0f_0oi->b0f",
+        "size=32 pad=15_16 rhs_reversal=1", ", feature_group_count=2"),
     "deep": ("f32[1,4,4,256]", "f32[3,3,256,32]", "f32[1,4,4,32]", "b01f_01io->b01f",
              "size=3x3 pad=1_1x1_1", ""),
 }  # fmt: skip
@@ -128,6 +131,34 @@ def test_little_memory_means_slices(name: str, percent: int) -> None:
     few = same_on_tiles(_text(name), MACHINES["tiny"], inputs, Tuning("f32", percent))
     whole = same_on_tiles(_text(name), MACHINES["tiny"], inputs)
     np.testing.assert_array_equal(few.functional[0], whole.functional[0])
+
+
+@pytest.mark.parametrize("percent", [2, 60])
+def test_a_kernel_read_backwards_is_turned_where_memory_is_scarce(percent: int) -> None:
+    """Of one in groups nothing but the taps can be cut, which only go forwards."""
+    name = "long kernel of groups, read backwards"
+    inputs = [_whole_numbers(CASES[name][0]), _whole_numbers(CASES[name][1])]
+    run = same_on_tiles(_text(name), MACHINES["tiny"], inputs, Tuning("f32", percent))
+    codelets = [group.codelet for group in groups_of(run.program)]
+    (convolution,) = [x for x in codelets if isinstance(x, Convolution)]
+    is_scarce = percent < 60
+    assert any(isinstance(x, Reverse) for x in codelets) is is_scarce
+    assert convolution.reversal == (not is_scarce,)
+    assert bool(convolution.cuts) is is_scarce
+
+
+def test_a_cut_of_the_sum_does_not_hide_that_positions_may_be_shared_out() -> None:
+    """Its pieces have all positions each: few tiles would make a kernel of many taps in groups."""
+    machine, features = MACHINES["gc200"], Tensor("f16", (1, 249, 768))
+    window = ((249, 1, 64, 63, 1, 1),)
+    codelet = Convolution(
+        (2, 0, 1), (0, 2, 1), (1, 2, 0), window, (False,), "f16", batch_groups=16
+    )  # fmt: skip
+    result = Tensor("f16", (128, 48, 768))
+    asked = machine, codelet, (features, features), result, "f16", Bounds(machine.usable_bytes)
+    found = convolution_grid(*asked)
+    assert found.placement.tiles.count > machine.chip.tiles_per_ipu // 2
+    assert found.bytes_per_tile < machine.usable_bytes // 4
 
 
 def test_slices_take_less_memory() -> None:
