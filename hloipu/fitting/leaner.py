@@ -97,10 +97,11 @@ def leaner_options(
     ):
         options = replace(options, gather_weights="micro-batch")
         yield options
-    if options.recompute == "auto" and not options.passes and has_room:
-        # Values made again take code as well.
+    stashed = stashed_bytes(program.program)
+    # Values made again take code as well: where that lacks, they are worth it for stashes alone.
+    if options.recompute == "auto" and not options.passes and (has_room or stashed):
         cheap = replace(options, recompute="cheap")
-        if stashed := stashed_bytes(program.program):
+        if stashed:
             if lacking <= _MOST_TIMES * stashed:
                 yield replace(options, recompute="full")
         else:

@@ -155,10 +155,10 @@ def test_a_cut_of_the_sum_does_not_hide_that_positions_may_be_shared_out() -> No
         (2, 0, 1), (0, 2, 1), (1, 2, 0), window, (False,), "f16", batch_groups=16
     )  # fmt: skip
     result = Tensor("f16", (128, 48, 768))
-    asked = machine, codelet, (features, features), result, "f16", Bounds(machine.usable_bytes)
-    found = convolution_grid(*asked)
-    assert found.placement.tiles.count > machine.chip.tiles_per_ipu // 2
-    assert found.bytes_per_tile < machine.usable_bytes // 4
+    work = ConvolutionWork(machine, codelet, (features, features), result, "f16")
+    grid = convolution_grid(work, Bounds(machine.usable_bytes))
+    assert grid.placement.tiles.count > machine.chip.tiles_per_ipu // 2
+    assert grid.bytes_per_tile < machine.usable_bytes // 4
 
 
 def test_slices_take_less_memory() -> None:
