@@ -304,10 +304,14 @@ def _leaner(
             return program
     for leaner in leaner_options(attempts.module, options, program, phase):
         with doing("; ".join(changes(options, leaner))):
-            tried = attempts.program(replace(attempt, options=leaner, rooms={}))
+            asked = replace(attempt, options=leaner, rooms={})
+            tried = attempts.program(asked)
             with phase("memory"):
-                if tried.fits:
-                    return _without_functions(attempts, leaner, tried, search)
+                lacks_less = lacking_bytes(tried) < lacking_bytes(least)
+            if lacks_less and not tried.fits:
+                tried = _with_smaller_products(attempts, asked, tried, search).best
+            if tried.fits:
+                return _without_functions(attempts, leaner, tried, search)
     smaller = with_smaller_shares(
         attempt.options,
         least,
@@ -316,8 +320,8 @@ def _leaner(
     )
     if smaller is None:
         return program
-    least, asked = smaller
-    attempt = replace(attempt, options=asked, rooms=rooms)
+    least, shares = smaller
+    attempt = replace(attempt, options=shares, rooms=rooms)
     before = planned._replace(may_spare=True)
     return _with_smaller_products(attempts, attempt, least, search, before).best
 

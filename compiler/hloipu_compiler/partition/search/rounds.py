@@ -15,12 +15,12 @@ from hloipu_compiler.partition.search.candidates import (
     offloading_candidates,
 )
 from hloipu_compiler.partition.search.estimates import Step
-from hloipu_compiler.partition.stages.recomputing import BLOCKS
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL
 from hloipu_runtime.watching import Search, doing
 
 _HOPELESS = 1.75
-"""Times the memory that there is: where the leanest on most IPUs needs more, no other way to use
-the same arrays is likely to fit. Assumed."""
+"""Times the memory that there is: where stages on most IPUs need more, whether all of them is made
+again or blocks are, no other way to use the same arrays is likely to fit. Assumed."""
 _FASTEST, _LEANEST = 4, 2
 """Systems that are looked at closely: the fastest that fit, or of all, and those that need least
 memory. Assumed."""
@@ -62,7 +62,10 @@ def looked_at(
         if not is_thorough:
             # The more IPUs share a step, the less is on each, and the less is made again at once.
             leanest = sorted(_leanest(candidates), key=lambda x: (-x.ipus, -x.stages))
-            estimate(leanest[:1])
+            most = leanest[0]
+            for kind in (FULL, BLOCKS):
+                alike = [x for x in candidates if way_of(x) == (system_of(most), kind)]
+                estimate([min(alike, key=_lean, default=most)])
             least = min(estimate.needed_bytes / estimate.budget_bytes for estimate in estimates)
             if least > _HOPELESS:
                 return estimates
