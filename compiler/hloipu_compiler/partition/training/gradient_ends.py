@@ -35,7 +35,7 @@ def check_ends(entry: Computation, walk: GradientWalk, sloped: Mask) -> None:
         ):
             continue
         if is_number(entry.instructions[position]):
-            continue  # `number_gradients` tells those from what they are made of
+            continue  # `gradients_of_numbers` tells those from what they are made of
         if entry.instructions[position].parameter_number >= 0 or _goes_in(entry, walk, position):
             continue
         op = entry.instructions[position]

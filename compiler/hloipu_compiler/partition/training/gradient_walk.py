@@ -11,7 +11,7 @@ what comes out. Numbers and vectors that are broadcast into the update (norms, f
 may come from many gradients, but from nothing else that depends on data. Gradients are linear in
 cotangents: a number that is made of several of them in another way, as a norm of the gradients of
 numbers is, is of the update, and so is whatever is made of gradients alone that are known already.
-A number that merely divides or scales gradients of numbers is none itself (`number_gradients`).
+A number that merely divides or scales gradients of numbers is none itself (`gradients_of_numbers`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set

@@ -226,7 +226,7 @@ class _Call:
         for k, column in enumerate(columns):
             vectors[k] = column
         if not valid.all():
-            np.copyto(vectors[0], NOWHERE, where=~valid)
+            np.copyto(vectors[:1], NOWHERE, where=~valid)  # one vector alone is no array
         return vectors
 
     def _windows(

@@ -135,6 +135,15 @@ def test_places_of_any_integer_type_may_be_out_of_bounds(kind: str) -> None:
     assert np.flatnonzero(made[:, 0] == 0).tolist() == [1, 5]
 
 
+@pytest.mark.parametrize("place", [-1, 2, 7])
+def test_a_window_alone_may_be_out_of_bounds(place: int) -> None:
+    places = Given("s32", np.array([place, 0], np.int32))
+    data, windows = counted(8, 512), Given("f32", np.zeros((2, 512), np.float32))
+    codelet = Scatter(ScatterDimensions((0, 1), (), (0, 1), 0), "minimum", None, ("f32",))
+    (made,) = check_every_split(codelet, [data, places, windows], [data.tensor])
+    assert np.flatnonzero(made[:, 0] == 0).tolist() == ([2, 3] if place == 2 else [])
+
+
 def test_ranges_follow_the_operand_and_windows_follow_whole_dimensions() -> None:
     operands = [Tensor("f32", (3, 7, 4)), Tensor("s32", (3, 5, 1)), Tensor("f32", (3, 5, 4))]
     dims = ScatterDimensions((2,), (1,), (1,), 2, (0,), (0,))
