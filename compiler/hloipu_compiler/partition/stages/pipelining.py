@@ -213,9 +213,7 @@ def pipelined(
     Where nobody has found the cycles that branches need, they go by what ops make and read. Raises
     StagingError E0507 for a device map that does not fit.
     """
-    if reads := cutting.placed.forward_reads:
-        entry = with_forward_reads(cutting.module.entry, reads)
-        cutting = replace(cutting, module=with_computation(cutting.module, entry))
+    cutting = reading_forward_values(cutting)
     module, count, entry = cutting.module, cutting.count, cutting.module.entry
     if request.micro_batches > 1:
         apart = split_gradients(entry, cutting.phases, cutting.stages)
@@ -235,6 +233,19 @@ def pipelined(
         return step_in_calls.module, plan
     data = [place for feed in wrapping.feeds for place in feed.places]
     return step_in_calls.module, replace(plan, compared=compared_samples(module, data))
+
+
+def reading_forward_values(cutting: Cutting) -> Cutting:
+    """Return a step in which backward ops read what forward values are at hand, placed as it was.
+
+    Placed anew, ops might go where others of these values are at hand, which nobody reads there.
+    """
+    placed, phase = cutting.placed, cutting.phases.phase
+    if not placed.forward_reads:
+        return cutting
+    entry = with_forward_reads(cutting.module.entry, placed.forward_reads)
+    ahead = {n: s for n, s in enumerate(placed.places) if phase[n] in (FORWARD, BACKWARD)}
+    return replace(cutting, module=with_computation(cutting.module, entry), ahead=ahead)
 
 
 def _with_blocks(cutting: Cutting) -> Cutting:

@@ -8,6 +8,7 @@ import hloipu
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.backward_places import with_forward_reads
+from hloipu_compiler.partition.stages.pipelining import Cutting, reading_forward_values
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
 
 ARRAY, BOTH = "f32[128]", "(f32[128], s32[128])"
@@ -115,6 +116,21 @@ def test_backward_ops_read_no_stage_below_and_elements_stay_with_their_tuples(se
             assert entry.instructions[forward].shape == entry.instructions[again].shape
             users = [n for n in entry.users[forward] if phase[n] == FORWARD]
             assert stages[reader] in [stages[n] for n in users]  # it is there already
+
+
+@pytest.mark.parametrize("seed", [11, 24344, 24981])
+def test_ops_that_read_forward_values_stay_where_these_are_at_hand(seed: int) -> None:
+    """Placed anew, ops of the latter steps would read what stages below them make."""
+    random = Random(seed)
+    drawn, count = Drawn(random), random.randint(2, 5)
+    module = hloipu.verify(drawn.text)
+    phase = tuple(drawn.phase.get(op.name, "") for op in module.entry.instructions)
+    phases = Phases(phase, (), (), (), (), -1, (), ())
+    cutting = Cutting(module, phases, True, count, cut(random, module.entry, phases, count), ())
+    read = reading_forward_values(cutting)
+    assert read.module is not module
+    assert read.stages == cutting.stages
+    assert not read.placed.forward_reads
 
 
 MASKED = """HloModule m
