@@ -304,14 +304,10 @@ def _leaner(
             return program
     for leaner in leaner_options(attempts.module, options, program, phase):
         with doing("; ".join(changes(options, leaner))):
-            asked = replace(attempt, options=leaner, rooms={})
-            tried = attempts.program(asked)
+            tried = attempts.program(replace(attempt, options=leaner, rooms={}))
             with phase("memory"):
-                lacks_less = lacking_bytes(tried) < lacking_bytes(least)
-            if lacks_less and not tried.fits:
-                tried = _with_smaller_products(attempts, asked, tried, search).best
-            if tried.fits:
-                return _without_functions(attempts, leaner, tried, search)
+                if tried.fits:
+                    return _without_functions(attempts, leaner, tried, search)
     smaller = with_smaller_shares(
         attempt.options,
         least,
@@ -320,8 +316,8 @@ def _leaner(
     )
     if smaller is None:
         return program
-    least, shares = smaller
-    attempt = replace(attempt, options=shares, rooms=rooms)
+    least, asked = smaller
+    attempt = replace(attempt, options=asked, rooms=rooms)
     before = planned._replace(may_spare=True)
     return _with_smaller_products(attempts, attempt, least, search, before).best
 

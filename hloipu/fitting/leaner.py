@@ -97,11 +97,10 @@ def leaner_options(
     ):
         options = replace(options, gather_weights="micro-batch")
         yield options
-    stashed = stashed_bytes(program.program)
-    # Values made again take code as well: where that lacks, they are worth it for stashes alone.
-    if options.recompute == "auto" and not options.passes and (has_room or stashed):
+    if options.recompute == "auto" and not options.passes and has_room:
+        # Values made again take code as well.
         cheap = replace(options, recompute="cheap")
-        if stashed:
+        if stashed := stashed_bytes(program.program):
             if lacking <= _MOST_TIMES * stashed:
                 yield replace(options, recompute="full")
         else:

@@ -206,8 +206,10 @@ def _bring_to_readers(
         if _is_element(entry, phases, position) and position not in repeated:
             continue
         users = [i for i in entry.users[position] if phases.phase[i] == BACKWARD]
-        if position in costly and not isinstance(entry.instructions[position].shape, TupleShape):
-            forward, here = repeated[position], at_hand[position]
+        forward = repeated.get(position, position)
+        shapes = [entry.instructions[i].shape for i in (position, forward)]
+        if position in costly and not any(isinstance(shape, TupleShape) for shape in shapes):
+            here = at_hand[position]
             behind = [i for i in users if placed[i] in here and placed[i] > placed[forward]]
             forward_reads |= {(i, position): forward for i in behind}
             users = [i for i in users if i not in behind]
