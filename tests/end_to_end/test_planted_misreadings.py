@@ -11,7 +11,7 @@ import pytest
 from hloipu_compiler.partition.training import (
     gradient_search,
     gradient_walk,
-    non_trainable_state,
+    op_phases,
     phases,
 )
 from hloipu_compiler.partition.training.reach import Mask
@@ -26,7 +26,7 @@ Patch = pytest.MonkeyPatch
 
 
 def _no_averages(patch: Patch) -> None:
-    for module in (phases, non_trainable_state):
+    for module in (phases, op_phases):
         patch.setattr(module, "is_moving_average", lambda *_: False)
 
 
