@@ -209,10 +209,9 @@ def _bring_to_readers(
         forward = repeated.get(position, position)
         shapes = [entry.instructions[i].shape for i in (position, forward)]
         if position in costly and not any(isinstance(shape, TupleShape) for shape in shapes):
-            here = at_hand[position]
-            behind = [i for i in users if placed[i] in here and placed[i] > placed[forward]]
-            forward_reads |= {(i, position): forward for i in behind}
-            users = [i for i in users if i not in behind]
+            there = {place for place in at_hand[position] if place > placed[forward]}
+            forward_reads |= {(i, position): forward for i in users if placed[i] in there}
+            users = [i for i in users if placed[i] not in there]
         goal = max([placed[i] for i in users], default=placed[position])
         if goal < placed[position]:
             operands = entry.instructions[position].operands
