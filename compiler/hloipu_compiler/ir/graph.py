@@ -157,6 +157,18 @@ class Computation:
         return graph
 
 
+def element_of(name: str, whole: int, index: int, shape: Shape, metadata: str = "") -> Instruction:
+    """Return what reads one element of the tuple at a position."""
+    attributes = Attributes({"index": index})
+    return Instruction(name, "get-tuple-element", shape, (whole,), attributes, metadata)
+
+
+def combiner(name: str, opcode: str, scalar: Shape) -> Computation:
+    """Return the computation of two numbers that a reduction takes, such as their sum."""
+    a, b = (Instruction(x, "parameter", scalar, parameter_number=n) for n, x in enumerate("ab"))
+    return Computation(name, (a, b, Instruction("total", opcode, scalar, (0, 1))), 2)
+
+
 def with_computation(module: "Module", new: Computation) -> "Module":
     """Return the module with one computation replaced by another of the same name."""
     computations = tuple(new if c.name == new.name else c for c in module.computations)

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.analysis.order import effectful_computations, live_positions
-from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, TRIP_COUNTS, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
@@ -183,10 +182,7 @@ def _narrow_operand(draft: Draft, like: Instruction, at: int, kept: Kept) -> int
     if source.opcode == "tuple":
         elements = [source.operands[i] for i in kept]
     else:
-        elements = [
-            draft.add(like, "get-tuple-element", e, (at,), Attributes({"index": i}))
-            for i, e in zip(kept, shape.elements, strict=True)
-        ]
+        elements = [draft.element(like, at, i) for i in kept]
     return draft.add(like, "tuple", shape, elements)
 
 

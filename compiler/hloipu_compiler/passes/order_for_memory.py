@@ -23,7 +23,7 @@ from hloipu_compiler.ir.graph import Computation, Module, control_predecessors
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.framework.registry import register
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import in_order
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
@@ -63,7 +63,7 @@ def ordered_for_memory(
         order, peak = _best_order(old, buffers, effectful, (percent, least_bytes), few_bytes)
         extra[name] = max(0, peak - buffers.given_bytes)
         if not isinstance(order, range):
-            now[name] = reordered(old, order)
+            now[name] = in_order(old, order)
             changed = True
     if not changed:
         return module
@@ -258,7 +258,9 @@ class _Moves:
     """An order in which instructions are moved."""
 
     def __init__(self, order: Sequence[int], buffers: Buffers, few_bytes: int = 0) -> None:
-        self.old = _places(order)
+        self.old = [0] * len(order)
+        for new, at in enumerate(order):
+            self.old[at] = new
         self.place = list(self.old)
         """Of each instruction; among equals the rank decides, and then the old place."""
         self._rank = [_STAYS] * len(self.old)
@@ -372,13 +374,6 @@ class _Moves:
         return [at for *_, at in sorted((*key, at) for at, key in enumerate(every))]
 
 
-def _places(order: Sequence[int]) -> list[int]:
-    place = [0] * len(order)
-    for new, at in enumerate(order):
-        place[at] = new
-    return place
-
-
 def _followers(before: Sequence[tuple[int, ...]]) -> list[list[int]]:
     """Return what must come after each instruction."""
     after: list[list[int]] = [[] for _ in before]
@@ -407,14 +402,6 @@ READERS_MEMO: "Memo[list[list[int]]]" = Memo(1)
 
 OTHERS_MEMO: "Memo[dict[tuple[int, ...], dict[int, list[int]]]]" = Memo(1)
 """What `_Moves._others` returned for groups of instructions of the computation at hand."""
-
-
-def reordered(computation: Computation, order: Sequence[int]) -> Computation:
-    """Return a computation with its instructions in another order."""
-    place = _places(order)
-    old = computation.instructions
-    moved = tuple(with_operands(old[at], tuple(place[i] for i in old[at].operands)) for at in order)
-    return replace(computation, instructions=moved, root=place[computation.root])
 
 
 @register

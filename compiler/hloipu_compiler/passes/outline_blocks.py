@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from hloipu_compiler.analysis.code_size import LEAST_OUTLINED_BYTES, code_bytes, summed_code_bytes
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.ir.graph import (
+    Computation,
+    Instruction,
+    Module,
+    control_predecessors,
+    element_of,
+)
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.passes.framework.names import Names
@@ -185,12 +191,7 @@ def _outlined(computation: Computation, which: int, blocks: "Sequence[_Block]") 
             for index, result in enumerate(block.results):
                 op = old[positions[result]]
                 place[positions[result]] = len(instructions)
-                element = Attributes({"index": index})
-                instructions.append(
-                    Instruction(
-                        op.name, "get-tuple-element", op.shape, (call,), element, op.metadata
-                    )
-                )
+                instructions.append(element_of(op.name, call, index, op.shape, op.metadata))
     return replace(computation, instructions=tuple(instructions), root=place[computation.root])
 
 

@@ -7,7 +7,7 @@ flattened parameters and results (`entry_arrays`) stay what they are.
 from dataclasses import replace
 
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Donor, Value
-from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of, with_computation
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.plan.entry_arrays import all_leaves
 
@@ -132,10 +132,7 @@ def _element(
 ) -> int:
     source = instructions[position]
     name = _fresh(names, f"{source.name}.{index}")
-    attributes = Attributes({"index": index})
-    instructions.append(
-        Instruction(name, "get-tuple-element", shape, (position,), attributes, source.metadata)
-    )
+    instructions.append(element_of(name, position, index, shape, source.metadata))
     return len(instructions) - 1
 
 

@@ -8,10 +8,11 @@ from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.formulas.call import Array, FormulaError, arrays_of
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.attributes import Attributes, Raw
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.framework.attribute_edits import renamed, without
 from hloipu_compiler.passes.framework.names import Names
+from hloipu_compiler.passes.framework.rewriting import Rewriting
 from hloipu_compiler.source import Source
 
 _INHERITED = ("frontend_attributes", "sharding")
@@ -55,29 +56,22 @@ class _Inlining:
         self.known: dict[tuple[object, ...], Computation] = {}
 
     def replaced(self, old: Computation) -> Computation:
-        names = Names(instruction.name for instruction in old.instructions)
-        instructions: list[Instruction] = []
-        place: list[int] = []
+        draft = Rewriting(old)
         for instruction in old.instructions:
-            operands = tuple(place[i] for i in instruction.operands)
             target = self.choose(instruction)
             if target:
-                place.append(self._replaced(instruction, target, instructions, operands, names))
+                draft.place.append(self._replaced(instruction, target, draft))
             else:
-                place.append(len(instructions))
-                instructions.append(instruction._replace(operands=operands))
-        return replace(old, instructions=tuple(instructions), root=place[old.root])
+                draft.keep(instruction)
+        return draft.finish()
 
-    def _replaced(
-        self, instruction: Instruction, target: str, instructions: list[Instruction],
-        operands: Sequence[int], names: Names,
-    ) -> int:  # fmt: skip
+    def _replaced(self, instruction: Instruction, target: str, draft: Rewriting) -> int:
         """Append the ops of a custom call; return where its result is."""
-        entry = self._formula(
-            instruction, target, tuple(arrays_of(instructions[at].shape) for at in operands)
-        )
+        operands = draft.moved(instruction).operands
+        arrays = tuple(arrays_of(draft.shape(at)) for at in operands)
+        entry = self._formula(instruction, target, arrays)
         inherited = _inherited(instruction)
-        leaves = self._leaves(instruction, instructions, operands, inherited, names)
+        leaves = self._leaves(instruction, operands, inherited, draft)
         place: dict[int, int] = {}
         results = entry.instructions[entry.root].operands
         last = (
@@ -89,34 +83,35 @@ class _Inlining:
             if inner.parameter_number >= 0:
                 place[at] = leaves[inner.parameter_number]
             elif at != entry.root:
-                place[at] = len(instructions)
-                name = (
-                    instruction.name
-                    if at == last
-                    else names.fresh(f"{instruction.name}.{inner.opcode}")
-                )
                 inner_operands = tuple(place[i] for i in inner.operands)
-                marks = _marks(instruction) if at == last else inherited
-                instructions.append(_adopted(inner, name, instruction, inner_operands, marks))
+                if at == last:
+                    name, marks = instruction.name, _marks(instruction)
+                else:
+                    name = draft.fresh_name(f"{instruction.name}.{inner.opcode}")
+                    marks = inherited
+                adopted = _adopted(inner, name, instruction, inner_operands, marks)
+                place[at] = draft.append(adopted)
         operands_of_tuple = tuple(place[i] for i in results)
         if not isinstance(instruction.shape, TupleShape):
             return operands_of_tuple[0]
-        instructions.append(
+        return draft.append(
             instruction._replace(
                 opcode="tuple", operands=operands_of_tuple, attributes=_marks(instruction),
                 backend_config="",
             )
         )  # fmt: skip
-        return len(instructions) - 1
 
     def _leaves(
-        self, instruction: Instruction, instructions: list[Instruction], operands: Sequence[int],
-        inherited: Attributes, names: Names,
-    ) -> list[int]:  # fmt: skip
+        self,
+        instruction: Instruction,
+        operands: Sequence[int],
+        inherited: Attributes,
+        draft: Rewriting,
+    ) -> list[int]:
         """Return the arrays that are operands, tuples taken apart."""
         leaves: list[int] = []
         for at in operands:
-            shape = instructions[at].shape
+            shape = draft.shape(at)
             if not isinstance(shape, TupleShape):
                 leaves.append(at)
                 continue
@@ -126,15 +121,16 @@ class _Inlining:
                         "E0531", f"custom call {instruction.name!r} takes a tuple of tuples",
                         hint="give it arrays", module=self.module, instruction=instruction,
                     )  # fmt: skip
-                name = names.fresh(f"{instruction.name}.operand")
+                name = draft.fresh_name(f"{instruction.name}.operand")
                 attributes = Attributes({"index": index, **inherited})
-                instructions.append(
-                    Instruction(
-                        name, "get-tuple-element", part, (at,), attributes, instruction.metadata,
-                        start=instruction.start, end=instruction.end,
+                element = element_of(name, at, index, part, instruction.metadata)
+                leaves.append(
+                    draft.append(
+                        element._replace(
+                            attributes=attributes, start=instruction.start, end=instruction.end
+                        )
                     )
-                )  # fmt: skip
-                leaves.append(len(instructions) - 1)
+                )
         return leaves
 
     def _formula(
@@ -222,12 +218,9 @@ def _with_tuple(entry: Computation) -> Computation:
     if isinstance(root.shape, TupleShape):
         results = []
         for index, part in enumerate(root.shape.elements):
-            attributes = Attributes({"index": index})
+            results.append(len(instructions))
             name = names.fresh(f"{root.name}.result")
-            instructions.append(
-                Instruction(name, "get-tuple-element", part, (entry.root,), attributes)
-            )
-            results.append(len(instructions) - 1)
+            instructions.append(element_of(name, entry.root, index, part))
     shape = TupleShape(tuple(instructions[at].shape for at in results))
     instructions.append(
         Instruction(names.fresh("results"), "tuple", shape, tuple(results), Attributes({}))

@@ -6,13 +6,13 @@ home. Poplar's users reach the same by ordering their program (graphcore/poplibs
 of popops elementwise ops).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from hloipu_compiler.analysis.order import has_side_effect
 from hloipu_compiler.ir.graph import Computation, control_predecessors
 from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.passes.framework.rewriting import in_order
 
 _HANDED_ON = frozenset("copy broadcast reshape bitcast opt-barrier add-dependency".split())
 """Ops whose result may be a view of the operand, read when their users are."""
@@ -27,16 +27,6 @@ def order_for_state(body: Computation) -> Computation:
     if order is None or order == list(range(len(order))):
         return body
     return in_order(body, order)
-
-
-def in_order(body: Computation, order: Sequence[int]) -> Computation:
-    """Return a computation with its instructions, all of them, in another order."""
-    place = {old: new for new, old in enumerate(order)}
-    instructions = tuple(
-        op._replace(operands=tuple(place[i] for i in op.operands)) if op.operands else op
-        for op in (body.instructions[old] for old in order)
-    )
-    return replace(body, instructions=instructions, root=place[body.root])
 
 
 def _waiting(body: Computation) -> dict[int, set[int]]:

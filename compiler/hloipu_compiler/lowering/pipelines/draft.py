@@ -8,11 +8,11 @@ from hloipu_compiler.analysis.order import has_side_effect
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.io_tiles import IoTiles
-from hloipu_compiler.lowering.core.loop_body_order import in_order
 from hloipu_compiler.lowering.core.lowering import lower_instructions
 from hloipu_compiler.lowering.core.offloading import NOTHING_OFFLOADED, Offloads, bytes_of, is_large
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.entry_calls import Element, EntryCalls
+from hloipu_compiler.passes.framework.rewriting import in_order
 from hloipu_compiler.plan.pipelining import Part, Pipelining
 from hloipu_compiler.plan.plan import Plan
 from hloipu_compiler.plan.wrapping import Wrapping

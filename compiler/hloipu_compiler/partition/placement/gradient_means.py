@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, combiner
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.partition.placement.cells import OpKey
@@ -132,10 +132,6 @@ class _Writing:
         return self._add(ipu, "multiply", shape, (total, share), Attributes({}))
 
     def _reducer(self, kind: str) -> str:
-        number = plain(ELEMENT_TYPES[kind], ())
-        a = Instruction("a", "parameter", number, parameter_number=0)
-        b = Instruction("b", "parameter", number, parameter_number=1)
-        total = Instruction("total", "add", number, (0, 1))
         name = self.computation_names.fresh("total_over_replicas")
-        self.reducers.append(Computation(name, (a, b, total), 2))
+        self.reducers.append(combiner(name, "add", plain(ELEMENT_TYPES[kind], ())))
         return name

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, SliceRange
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape
 from hloipu_compiler.partition.scans.loop_form import (
@@ -18,7 +18,7 @@ from hloipu_compiler.partition.scans.loop_form import (
 )
 from hloipu_compiler.partition.scans.trip_values import number_type
 from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 from hloipu_runtime.element_types import PRED
 
 
@@ -168,7 +168,7 @@ def _condition(
     """Return what tells that the counter has not yet come to its end."""
     kind = shapes.elements[loop.counter]
     state = Instruction("state", "parameter", shapes, parameter_number=0)
-    counter = Instruction("counter", _GTE, kind, (0,), Attributes({"index": loop.counter}))
+    counter = element_of("counter", 0, loop.counter, kind)
     stop = number("stop", loop.count(loop.counter, end), kind)
     direction = Attributes({"direction": "LT" if loop.counts[loop.counter][1] > 0 else "GT"})
     compare = Instruction("goes_on", "compare", ArrayShape(PRED), (1, 2), direction)
@@ -187,12 +187,10 @@ def _body(
     owner = {
         access: index for index, element in enumerate(loop.elements) for access in element.accesses
     }
-    names = Names(op.name for op in old.instructions)
-    instructions: list[Instruction] = []
-    place: list[int] = []
+    written = Rewriting(old)
     shifted: dict[tuple[int, int], int] = {}
     for position, op in enumerate(old.instructions):
-        operands = [place[i] for i in op.operands]
+        operands = [written.place[i] for i in op.operands]
         shape = op.shape
         if op.parameter_number >= 0 or position == old.root:
             shape = shapes
@@ -203,27 +201,23 @@ def _body(
             number_at = first_index(op) + loop.elements[element].axis
             key = (operands[number_at], firsts[element])
             if key not in shifted:
-                shifted[key] = _shifted(instructions, names, *key)
+                shifted[key] = _shifted(written, *key)
             operands[number_at] = shifted[key]
             if op.opcode == "dynamic-update-slice" and isinstance(shape, ArrayShape):
-                stack = instructions[operands[0]].shape
+                stack = written.shape(operands[0])
                 axis = loop.elements[element].axis
                 if isinstance(stack, ArrayShape):
                     shape = with_rows(shape, axis, stack.dimensions[axis])
-        place.append(len(instructions))
         moved = with_operands(op, tuple(operands))
-        instructions.append(moved if shape is op.shape else moved._replace(shape=shape))
-    name = draft.computation_names.fresh(f"{stem}.body")
-    return Computation(name, tuple(instructions), place[old.root], old.execution_thread)
+        moved = moved if shape is op.shape else moved._replace(shape=shape)
+        written.place.append(written.append(moved))
+    return replace(written.finish(), name=draft.computation_names.fresh(f"{stem}.body"))
 
 
-def _shifted(instructions: list[Instruction], names: Names, index: int, first: int) -> int:
+def _shifted(body: Rewriting, index: int, first: int) -> int:
     """Return where an index stands that counts from the first row at hand."""
     if first == 0:
         return index
-    shape = instructions[index].shape
-    instructions.append(number(names.fresh(f"first_row.{first}"), first, shape))
-    instructions.append(
-        Instruction(names.fresh("row"), "subtract", shape, (index, len(instructions) - 1))
-    )
-    return len(instructions) - 1
+    shape = body.shape(index)
+    row = body.append(number(body.fresh_name(f"first_row.{first}"), first, shape))
+    return body.append(Instruction(body.fresh_name("row"), "subtract", shape, (index, row)))

@@ -12,12 +12,11 @@ from dataclasses import replace
 
 from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.partition.scans.loop_form import READ, StackedLoop
 from hloipu_compiler.partition.scans.weight_loops import LayerLoop
 from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
-from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 
 _GTE = "get-tuple-element"
 Turned = Mapping[int, tuple[int, tuple[int, ...]]]
@@ -35,9 +34,8 @@ def with_plain_stacks(module: Module, loops: Sequence[LayerLoop]) -> Module:
         return module
     computations = dict(module.computation)
     entry = module.entry
-    names = Names(op.name for op in entry.instructions)
-    instructions: list[Instruction] = []
-    place: list[int] = []
+    draft = Rewriting(entry)
+    place = draft.place
     for position, x in enumerate(entry.instructions):
         operands = tuple([place[i] for i in x.operands])
         stacks = turned.get(position)
@@ -45,20 +43,17 @@ def with_plain_stacks(module: Module, loops: Sequence[LayerLoop]) -> Module:
             old = entry.instructions[x.operands[0]]
             given = [place[stacks[n][0]] if n in stacks else place[i]
                      for n, i in enumerate(old.operands)]  # fmt: skip
-            shape = TupleShape(tuple(instructions[i].shape for i in given))
+            shape = TupleShape(tuple(map(draft.shape, given)))
             start = with_operands(old, tuple(given))
-            instructions.append(start._replace(name=names.fresh(old.name), shape=shape))
-            operands = (len(instructions) - 1,)
+            name = draft.fresh_name(old.name)
+            operands = (draft.append(start._replace(name=name, shape=shape)),)
             loop = next(each.loop for each in loops if each.loop.position == position)
             body, condition = x.attributes.text("body"), x.attributes.text("condition")
             computations[body] = _body(module.computation[body], loop, stacks, shape)
             computations[condition] = _with_state(module.computation[condition], shape)
             x = x._replace(shape=shape)
-        place.append(len(instructions))
-        instructions.append(with_operands(x, operands))
-    computations[entry.name] = replace(
-        entry, instructions=tuple(instructions), root=place[entry.root]
-    )
+        place.append(draft.append(with_operands(x, operands)))
+    computations[entry.name] = draft.finish()
     whole = tuple(computations[c.name] for c in module.computations)
     return dead_code_eliminated(replace(module, computations=whole))
 
@@ -98,35 +93,29 @@ def _reshaped(old: Computation, op: Instruction, state: TupleShape) -> Instructi
 
 def _body(old: Computation, loop: StackedLoop, turned: Turned, state: TupleShape) -> Computation:
     order = {i: turned[n][1] for n in turned for i in loop.elements[n].accesses}
-    names = Names(op.name for op in old.instructions)
-    instructions: list[Instruction] = []
-    place: list[int] = []
+    draft = Rewriting(old)
     for position, op in enumerate(old.instructions):
-        moved = with_operands(op, tuple([place[i] for i in op.operands]))
+        moved = draft.moved(op)
         if position in order:
-            instructions.append(
-                _row(moved, order[position], names, instructions[moved.operands[0]].shape)
-            )
-            moved = Instruction(
-                op.name, "reshape", op.shape, (len(instructions) - 1,), metadata=op.metadata
-            )
-        place.append(len(instructions))
-        instructions.append(_reshaped(old, moved, state) if position != old.root else moved)
-    root = place[old.root]
-    instructions[root] = instructions[root]._replace(shape=state)
-    return replace(old, instructions=tuple(instructions), root=root)
+            row = draft.append(_row(moved, order[position], draft))
+            moved = Instruction(op.name, "reshape", op.shape, (row,), metadata=op.metadata)
+        is_root = position == old.root
+        moved = moved._replace(shape=state) if is_root else _reshaped(old, moved, state)
+        draft.place.append(draft.append(moved))
+    return draft.finish()
 
 
-def _row(op: Instruction, order: Sequence[int], names: Names, stack: Shape) -> Instruction:
+def _row(op: Instruction, order: Sequence[int], draft: Rewriting) -> Instruction:
     """Return the op that reads from the stack the rows that `op` reads from its transpose."""
     sizes = op.attributes.integers("dynamic_slice_sizes")
     at = [order.index(n) for n in range(len(order))]
     own = tuple(sizes[n] for n in at)
+    stack = draft.shape(op.operands[0])
     kind = op.shape.element_type if isinstance(op.shape, ArrayShape) else None
     if kind is None or not isinstance(stack, ArrayShape):
         raise TypeError(f"{op.name} is not an array")
     shape = ArrayShape(kind, own, stack.layout)
     indices = tuple(op.operands[1 + n] for n in at)
     attributes = Attributes({"dynamic_slice_sizes": own})
-    name = names.fresh(f"{op.name}.row")
+    name = draft.fresh_name(f"{op.name}.row")
     return Instruction(name, op.opcode, shape, (op.operands[0], *indices), attributes, op.metadata)

@@ -28,7 +28,7 @@ from hloipu_compiler.partition.training.step_phases import FORWARD
 from hloipu_compiler.passes.algebra.arithmetic import filled
 from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
-from hloipu_compiler.passes.framework.rewriting import Draft, with_operands
+from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_compiler.plan.wrapping import Wrapping
 
 
@@ -191,10 +191,9 @@ def rows_joined(module: Module) -> Module:
     draft = Draft(module, entry)
     for position, op in enumerate(entry.instructions):
         if position in rows_by_sum:
-            place = _concatenated(draft, op, rows_by_sum[position])
+            draft.place.append(_concatenated(draft, op, rows_by_sum[position]))
         else:
-            place = draft.append(with_operands(op, tuple(draft.place[i] for i in op.operands)))
-        draft.place.append(place)
+            draft.keep(op)
     new = draft.finish()
     return dead_code_eliminated(with_computation(module, new))
 

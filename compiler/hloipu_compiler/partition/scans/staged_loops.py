@@ -20,8 +20,7 @@ from hloipu_compiler.partition.stages.cutting import annotated
 from hloipu_compiler.partition.stages.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.step_phases import Phases
-from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import Wrapping
 
@@ -330,20 +329,17 @@ def with_own_broadcasts(module: Module) -> Module:
     }
     if not shared:
         return module
-    names = Names(op.name for op in entry.instructions)
-    instructions: list[Instruction] = []
-    place: list[int] = []
+    draft = Rewriting(entry)
+    made, place = draft.made, draft.place
     for position, op in enumerate(entry.instructions):
         own: dict[int, int] = {}
         for i in op.operands:
             if i in shared and position != entry.users[i][0]:
-                name = names.fresh(entry.instructions[i].name)
-                own[i] = len(instructions)
-                instructions.append(instructions[place[i]]._replace(name=name))
-        place.append(len(instructions))
-        instructions.append(with_operands(op, tuple([own.get(i, place[i]) for i in op.operands])))
-    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
-    return with_computation(module, new)
+                name = draft.fresh_name(entry.instructions[i].name)
+                own[i] = draft.append(made[place[i]]._replace(name=name))
+        operands = tuple([own.get(i, place[i]) for i in op.operands])
+        place.append(draft.append(with_operands(op, operands)))
+    return with_computation(module, draft.finish())
 
 
 def _is_number(op: Instruction) -> bool:

@@ -268,10 +268,7 @@ class _Annotating:
             return call
 
         def elements(at: int, shape: TupleShape) -> list[int]:
-            return [
-                draft.add(like, "get-tuple-element", part, (at,), Attributes({"index": n}))
-                for n, part in enumerate(shape.elements)
-            ]
+            return [draft.element(like, at, n) for n in range(len(shape.elements))]
 
         target = Attributes({"custom_call_target": CONSTRAINT})
         if self.tiled_over < 2:

@@ -15,7 +15,7 @@ from itertools import count
 from hloipu_compiler.analysis.feed_config import queue_name
 from hloipu_compiler.ir.annotations import PARTITIONED_TARGET, is_border, is_identity
 from hloipu_compiler.ir.attributes import Attributes, Value
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, combiner
 from hloipu_compiler.ir.ops import COLLECTIVES, OPS, Trait
 from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.partition.spmd.axes import MOST_LISTED
@@ -223,12 +223,8 @@ class Localizing:
         """Return the name of a computation that applies an op to two scalars."""
         key = (opcode, kind.name)
         if key not in self.combiners:
-            scalar = plain(kind, ())
-            a = Instruction("a", "parameter", scalar, parameter_number=0)
-            b = Instruction("b", "parameter", scalar, parameter_number=1)
-            both = Instruction("both", opcode, scalar, (0, 1))
             name = self.names.fresh(f"{opcode}.{kind.name}")
-            self.combiners[key] = Computation(name, (a, b, both), 2)
+            self.combiners[key] = combiner(name, opcode, plain(kind, ()))
         return self.combiners[key].name
 
     def _check(self, name: str, position: int, x: Instruction) -> None:

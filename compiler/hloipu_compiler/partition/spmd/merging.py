@@ -11,8 +11,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from types import MappingProxyType
 
-from hloipu_compiler.ir.attributes import Attributes, Value
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.passes.framework.names import Names
 
@@ -128,14 +127,9 @@ def _written(computation: Computation, groups: list[Group]) -> Computation:
                 )
             )
             for index, each in enumerate(group):
-                attributes: dict[str, Value] = {"index": index}
+                x = old[each]
                 place[each] = len(instructions)
-                instructions.append(
-                    Instruction(
-                        old[each].name, "get-tuple-element", old[each].shape, (at,),
-                        Attributes(attributes), old[each].metadata,
-                    )
-                )  # fmt: skip
+                instructions.append(element_of(x.name, at, index, x.shape, x.metadata))
         for user in users.get(position, ()):
             left[user] -= 1
             if not left[user]:

@@ -262,20 +262,16 @@ def _with_stated_ends(module: Module) -> Module:
         if not isinstance(x.shape, TupleShape):
             said = said.replaced(custom_call_target=CONSTRAINT)
             return draft.add(x, "custom-call", x.shape, (at,), said)
-        parts = [
-            draft.add(x, "get-tuple-element", shape, (at,), Attributes({"index": i}))
-            for i, shape in enumerate(x.shape.elements)
-        ]
+        parts = [draft.element(x, at, i) for i in range(len(x.shape.elements))]
         return draft.add(x, "tuple", x.shape, parts, said)
 
     def constrained(draft: Draft, x: Instruction, at: int, stated: Iterator[Sharding]) -> int:
         shape = draft.shape(at)
         if isinstance(shape, TupleShape):
-            parts = []
-            for i, element in enumerate(shape.elements):
-                index = Attributes({"index": i})
-                part = draft.add(x, "get-tuple-element", element, (at,), index)
-                parts.append(constrained(draft, x, part, stated))
+            parts = [
+                constrained(draft, x, draft.element(x, at, i), stated)
+                for i in range(len(shape.elements))
+            ]
             return draft.add(x, "tuple", shape, parts)
         said: dict[str, Value] = {
             "custom_call_target": CONSTRAINT,

@@ -6,7 +6,7 @@ greatest of all are among the k greatest of each block.
 
 import numpy as np
 
-from hloipu_compiler.ir.attributes import Attributes, Window
+from hloipu_compiler.ir.attributes import Window
 from hloipu_compiler.ir.graph import Instruction
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.spmd.blocks import S32, Blocks
@@ -102,8 +102,4 @@ def _top(b: Blocks, op: Instruction, at: int, k: int) -> tuple[int, int]:
             name=b.draft.fresh_name(op.name),
         )
     )  # fmt: skip
-    first, second = (
-        b.draft.add(op, "get-tuple-element", shape, (top,), Attributes({"index": i}))
-        for i, shape in enumerate(shapes)
-    )
-    return first, second
+    return b.draft.element(op, top, 0), b.draft.element(op, top, 1)

@@ -419,10 +419,7 @@ class Writer:
             return [at]
         leaves: list[int] = []
         for index, element in enumerate(shape.elements):
-            part = self.draft.add(
-                x, "get-tuple-element", element, (at,), Attributes({"index": index})
-            )
-            leaves += self._unpacked(x, part, element)
+            leaves += self._unpacked(x, self.draft.element(x, at, index), element)
         return leaves
 
 

@@ -18,8 +18,7 @@ from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.recomputing import FULL, recomputable
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
-from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48)
 """Of blocks, to be tried for a stage."""
@@ -47,19 +46,17 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
     before: dict[int, list[int]] = {}
     for old, reader in made_again_before(entry, phases, stages, count).items():
         before.setdefault(reader, []).append(old)
-    names = Names(op.name for op in entry.instructions)
-    instructions: list[Instruction] = []
-    place: list[int] = []
+    draft = Rewriting(entry)
+    place = draft.place
     origin: list[int] = []
     phase: list[str] = []
     again: dict[int, int] = {}
     """Old position -> where it is made again."""
 
     def add(op: Instruction, old: int, kind: str) -> int:
-        instructions.append(op)
         origin.append(old)
         phase.append(kind)
-        return len(instructions) - 1
+        return draft.append(op)
 
     def source(old: int) -> int:
         return again.get(old, place[old])
@@ -70,17 +67,16 @@ def with_blocks_again(module: Module, phases: Phases, stages: Stages, count: int
         for old in before.get(position, ()):
             like = entry.instructions[old]
             copy = with_operands(like, tuple(source(i) for i in like.operands))
-            again[old] = add(copy._replace(name=names.fresh(like.name)), old, BACKWARD)
+            again[old] = add(copy._replace(name=draft.fresh_name(like.name)), old, BACKWARD)
             ahead[again[old]] = stages[old]
         operands = tuple(source(i) if is_behind else place[i] for i in op.operands)
         place.append(add(with_operands(op, operands), position, phases.phase[position]))
         if phases.phase[position] in (FORWARD, BACKWARD):
             # Backward ops stay, too: what they read no longer tells where its forward ops are.
             ahead[place[-1]] = stages[position]
-    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     return WithBlocks(
-        with_computation(module, new),
+        with_computation(module, draft.finish()),
         replace(phases, phase=tuple(phase), gradients=gradients),
         ahead,
         origin,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.hlo.attributes.frontend_attributes import frontend_attributes_text
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of, with_computation
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.branch_places import Spot, Spots
@@ -166,12 +166,8 @@ class _Forming:
                     element_by_position[position] = (name, element)
                 else:
                     passed[number, position] = len(instructions)
-                index = Attributes({"index": element})
-                instructions.append(
-                    Instruction(
-                        entry_names.fresh(x.name), "get-tuple-element", x.shape, (call,), index
-                    )
-                )
+                own = entry_names.fresh(x.name)
+                instructions.append(element_of(own, call, element, x.shape))
         root = self._root(at, instructions, entry_names)
         entry = replace(self.entry, instructions=tuple(instructions), root=root)
         others = [c for c in self.module.computations if c.name != self.entry.name]

@@ -14,7 +14,7 @@ from hloipu_compiler.partition.training.reach import (
 )
 from hloipu_compiler.partition.training.step_phases import BACKWARD, UPDATE, Phases
 from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 
 
 def with_gradient_copies(module: Module, phases: Phases) -> Module:
@@ -67,22 +67,18 @@ def _with_copies(
 ) -> Module:
     """Return the module with copies, annotated so, behind some ops, which some ops read instead."""
     entry = module.entry
-    names = Names(op.name for op in entry.instructions)
-    instructions: list[Instruction] = []
-    place: list[int] = []
+    draft = Rewriting(entry)
+    place = draft.place
     copies: dict[int, int] = {}
     for position, x in enumerate(entry.instructions):
         reads = copies if position in readers else {}
         operands = tuple([reads.get(i, place[i]) for i in x.operands])
-        place.append(len(instructions))
-        instructions.append(with_operands(x, operands))
+        place.append(draft.append(with_operands(x, operands)))
         if position in copied:
             marks = Attributes({"frontend_attributes": frontend_attributes_text(copied[position])})
-            copies[position] = len(instructions)
-            name = names.fresh(f"{x.name}.{suffix}")
-            instructions.append(Instruction(name, "copy", x.shape, (place[-1],), marks))
-    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
-    return with_computation(module, new)
+            name = draft.fresh_name(f"{x.name}.{suffix}")
+            copies[position] = draft.append(Instruction(name, "copy", x.shape, (place[-1],), marks))
+    return with_computation(module, draft.finish())
 
 
 def _with_handed_copies(module: Module, handed: Set[int], updated: Sequence[int]) -> Module:

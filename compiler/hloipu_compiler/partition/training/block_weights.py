@@ -8,10 +8,9 @@ pass gathers it again, as ZeRO's third stage does (Rajbhandari et al., 1910.0205
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
+from hloipu_compiler.ir.graph import Computation, Module, with_computation
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
-from hloipu_compiler.passes.framework.names import Names
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 from hloipu_compiler.passes.loops.device_sums import moved_operand
 
 
@@ -25,27 +24,25 @@ def with_weights_in_blocks(module: Module, phases: Phases) -> tuple[Module, Phas
     readers = _readers(entry, phases)
     if not any(readers.values()):
         return module, phases
-    names = Names(op.name for op in entry.instructions)
-    instructions: list[Instruction] = []
+    draft = Rewriting(entry)
+    place = draft.place
     phase: list[str] = []
-    place: list[int] = []
     copies: dict[tuple[int, str], int] = {}
 
     def written(position: int, own: str) -> int:
         """Write an op in one phase, on what that phase gathers."""
         op = entry.instructions[position]
         operands = tuple(copies.get((i, own), place[i]) for i in op.operands)
-        instructions.append(with_operands(op, operands))
         phase.append(own)
-        return len(instructions) - 1
+        return draft.append(with_operands(op, operands))
 
     for position, op in enumerate(entry.instructions):
         place.append(written(position, phases.phase[position]))
         for own in (FORWARD, BACKWARD):
             if own in readers.get(position, ()):
                 copies[position, own] = at = written(position, own)
-                instructions[at] = instructions[at]._replace(name=names.fresh(op.name))
-    new = replace(entry, instructions=tuple(instructions), root=place[entry.root])
+                draft.made[at] = draft.made[at]._replace(name=draft.fresh_name(op.name))
+    new = draft.finish()
     gradients = tuple(g._replace(position=place[g.position]) for g in phases.gradients)
     kept = _with_read_only(new, tuple(phase))
     return with_computation(module, new), replace(phases, phase=kept, gradients=gradients)

@@ -17,7 +17,7 @@ from math import prod
 from typing import NamedTuple
 
 from hloipu_compiler.ir.attributes import Attributes, ReplicaGroups, SliceRange
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, combiner
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape
@@ -241,7 +241,7 @@ class _Rewriting:
             results.append(self._part(position) if stays else self.whole[position])
         together = TupleShape(tuple(draft.shape(i) for i in results))
         at = draft.append(root._replace(operands=tuple(results), shape=together))
-        computation = Computation(old.name, tuple(draft.made), at, old.execution_thread)
+        computation = replace(old, instructions=tuple(draft.made), root=at)
         return self._finished(computation, together)
 
     def _parameter(self, position: int) -> None:
@@ -322,10 +322,7 @@ class _Rewriting:
         if len(operands) == 1:
             return [draft.add(like, opcode, shapes[0], operands, attributes)]
         at = draft.add(like, opcode, TupleShape(tuple(shapes)), operands, attributes)
-        return [
-            draft.add(like, "get-tuple-element", shape, (at,), Attributes({"index": number}))
-            for number, shape in enumerate(shapes)
-        ]
+        return [draft.element(like, at, number) for number in range(len(shapes))]
 
     def _part(self, position: int) -> int:
         """Return this replica's part of a value; scalars are whole everywhere."""
@@ -391,12 +388,8 @@ class _Rewriting:
     def _reducer(self, kind: str) -> str:
         """Return the name of a computation that adds."""
         if kind not in self.reducers:
-            number = plain(ELEMENT_TYPES[kind], ())
-            a = Instruction("a", "parameter", number, parameter_number=0)
-            b = Instruction("b", "parameter", number, parameter_number=1)
-            total = Instruction("total", "add", number, (0, 1))
             name = self.names.fresh("total_over_replicas")
-            self.reducers[kind] = Computation(name, (a, b, total), 2)
+            self.reducers[kind] = combiner(name, "add", plain(ELEMENT_TYPES[kind], ()))
         return self.reducers[kind].name
 
     # --- around the update ------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Instruction, Module, combiner
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
@@ -285,13 +285,7 @@ class _Sum:
         """Return the module with the addition, where it had none."""
         if not self.is_new:
             return module
-        one, other = (
-            Instruction(name, "parameter", ArrayShape(F32), parameter_number=n)
-            for n, name in enumerate(("left", "right"))
-        )
-        total = Instruction("total", "add", ArrayShape(F32), (0, 1))
-        region = Computation(self.region, (one, other, total), 2)
-        computations = (region, *module.computations)
+        computations = (combiner(self.region, "add", ArrayShape(F32)), *module.computations)
         return replace(module, computations=computations, entry_position=module.entry_position + 1)
 
 

@@ -8,9 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.ir.graph import (
+    Computation,
+    Instruction,
+    Module,
+    control_predecessors,
+    element_of,
+)
 from hloipu_compiler.ir.literals import Literal
-from hloipu_compiler.ir.shapes import Shape
+from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.plan.plan import Plan
@@ -29,13 +35,12 @@ def with_operands(op: Instruction, operands: tuple[int, ...]) -> Instruction:
     return tuple.__new__(Instruction, fields)
 
 
-class Draft:
-    """A computation in the making."""
+class Rewriting:
+    """A computation being written anew, instruction by instruction."""
 
-    __slots__ = ("_names", "made", "module", "old", "place")
+    __slots__ = ("_names", "made", "old", "place")
 
-    def __init__(self, module: Module, old: Computation) -> None:
-        self.module: Module = module
+    def __init__(self, old: Computation) -> None:
         self.old: Computation = old
         self.made: list[Instruction] = []
         self.place: list[int] = []
@@ -60,10 +65,29 @@ class Draft:
         )  # fmt: skip
         return len(self.made) - 1
 
+    def element(self, like: Instruction, whole: int, index: int) -> int:
+        """Append what reads one element of a tuple, which helps to make `like`."""
+        shape = self.made[whole].shape
+        assert isinstance(shape, TupleShape)
+        name = self.fresh_name(like.name)
+        return self.append(element_of(name, whole, index, shape.elements[index], like.metadata))
+
     def append(self, op: Instruction) -> int:
         """Append an instruction as it stands."""
         self.made.append(op)
         return len(self.made) - 1
+
+    def moved(self, op: Instruction) -> Instruction:
+        """Return an old instruction on the new positions of its operands."""
+        place, operands = self.place, op.operands
+        return with_operands(op, tuple([place[i] for i in operands])) if operands else op
+
+    def keep(self, op: Instruction) -> int:
+        """Append the old instruction whose turn it is, its operands moved; return its place."""
+        op = self.moved(op)
+        self.place.append(len(self.made))
+        self.made.append(op)
+        return self.place[-1]
 
     def fresh_name(self, stem: str) -> str:
         """Return a name that no instruction of the old or the new computation has."""
@@ -76,9 +100,9 @@ class Draft:
         return self.made[position].shape
 
     def finish(self) -> Computation:
-        """Return the new computation."""
-        old, root = self.old, self.place[self.old.root]
-        new = Computation(old.name, tuple(self.made), root, old.execution_thread)
+        """Return the new computation, which stands for the old one in the text."""
+        root = self.place[self.old.root]
+        new = replace(self.old, instructions=tuple(self.made), root=root)
         return with_control_names(new, self._moved_names())
 
     def _moved_names(self) -> dict[str, str]:
@@ -89,6 +113,16 @@ class Draft:
             for op, at in zip(old, self.place, strict=True)
             if new[at].name != op.name
         }
+
+
+class Draft(Rewriting):
+    """A computation of a module being written anew by rules."""
+
+    __slots__ = ("module",)
+
+    def __init__(self, module: Module, old: Computation) -> None:
+        super().__init__(old)
+        self.module: Module = module
 
 
 def with_control_names(computation: Computation, moved: Mapping[str, str]) -> Computation:
@@ -110,6 +144,16 @@ def with_control_names(computation: Computation, moved: Mapping[str, str]) -> Co
             values[CONTROL] = kept
         instructions[i] = op._replace(attributes=Attributes(values, op.attributes.called))
     return replace(computation, instructions=tuple(instructions))
+
+
+def in_order(computation: Computation, order: Sequence[int]) -> Computation:
+    """Return a computation with its instructions, all of them, in another order."""
+    place = [0] * len(order)
+    for new, at in enumerate(order):
+        place[at] = new
+    old = computation.instructions
+    moved = tuple(with_operands(old[at], tuple(place[i] for i in old[at].operands)) for at in order)
+    return replace(computation, instructions=moved, root=place[computation.root])
 
 
 def rewritten(module: Module, computation: Computation, rules: Mapping[str, Rule]) -> Computation:

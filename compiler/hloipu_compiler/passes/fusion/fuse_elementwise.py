@@ -22,7 +22,13 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
+from hloipu_compiler.ir.graph import (
+    Computation,
+    Instruction,
+    Module,
+    control_predecessors,
+    element_of,
+)
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
 from hloipu_compiler.passes.algebra.movement import static
@@ -31,6 +37,7 @@ from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, NO_DEAD_CODE,
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import (
     Draft,
+    Rewriting,
     Rule,
     rewritten_in_place,
     with_operands,
@@ -217,13 +224,12 @@ def _fused(
 ) -> tuple[Computation, list[Computation]]:
     """Return the computation with fusions, and what the fusions compute."""
     members = {position for group in groups.values() for position in group}
-    made: list[Instruction] = []
-    place: list[int] = []
+    draft = Rewriting(computation)
+    made, place = draft.made, draft.place
     inner: list[Computation] = []
-    taken: Names | None = None
     for position, x in enumerate(computation.instructions):
-        place.append(len(made))
         if position in groups:
+            place.append(len(made))
             group = sorted(groups[position])
             inside = {*group}
             results = [
@@ -239,23 +245,18 @@ def _fused(
             if len(results) == 1:
                 made.append(Instruction(x.name, "fusion", x.shape, new, attributes, x.metadata))
                 continue
-            taken = taken or Names(each.name for each in computation.instructions)
             shape = body.instructions[body.root].shape
-            whole, at = taken.fresh(f"fused.{x.name}"), len(made)
+            whole, at = draft.fresh_name(f"fused.{x.name}"), len(made)
             made.append(Instruction(whole, "fusion", shape, new, attributes, x.metadata))
             for number, n in enumerate(results):
-                each, element = computation.instructions[n], Attributes({"index": number})
+                each = computation.instructions[n]
                 place[n] = len(made)
-                made.append(
-                    Instruction(
-                        each.name, "get-tuple-element", each.shape, (at,), element,
-                        each.metadata,
-                    )
-                )  # fmt: skip
-        elif position not in members:
-            made.append(with_operands(x, tuple(place[i] for i in x.operands)))
-    root = place[computation.root]
-    return replace(computation, instructions=tuple(made), root=root), inner
+                made.append(element_of(each.name, at, number, each.shape, each.metadata))
+        elif position in members:
+            place.append(len(made))
+        else:
+            draft.keep(x)
+    return draft.finish(), inner
 
 
 def _body(

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from hloipu_compiler.analysis.order import effectful_computations
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, NO_DEAD_CODE, Facts, Pass
@@ -111,10 +111,7 @@ def with_regions(
         for number, position in enumerate(body.results):
             op = instructions[position]
             place[position] = len(new_instructions)
-            element = Attributes({"index": number})
-            new_instructions.append(
-                Instruction(op.name, "get-tuple-element", op.shape, (at,), element, op.metadata)
-            )
+            new_instructions.append(element_of(op.name, at, number, op.shape, op.metadata))
     root = place[computation.root]
     return replace(computation, instructions=tuple(new_instructions), root=root), inner
 

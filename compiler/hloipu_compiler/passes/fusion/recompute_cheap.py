@@ -22,10 +22,9 @@ from hloipu_compiler.analysis.live_bytes import (
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, control_predecessors
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape
-from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.framework.registry import register
-from hloipu_compiler.passes.framework.rewriting import with_operands
+from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
 
@@ -166,26 +165,18 @@ class _Cutting:
 
     def _rebuilt(self) -> Computation:
         """Return the computation with the copies put in."""
-        old = self.computation.instructions
-        names = Names(instruction.name for instruction in old)
-        instructions: list[Instruction] = []
-        place: list[int] = []
+        old, draft = self.computation.instructions, Rewriting(self.computation)
+        place = draft.place
         for at, instruction in enumerate(old):
             for value, ops in self.cuts.get(at, ()):
                 copies: dict[int, int] = {}
                 for op in ops:
-                    copy = with_operands(
-                        old[op], tuple([copies.get(i, place[i]) for i in old[op].operands])
-                    )
-                    copies[op] = len(instructions)
-                    instructions.append(copy._replace(name=names.fresh(old[op].name)))
+                    operands = tuple([copies.get(i, place[i]) for i in old[op].operands])
+                    copy = with_operands(old[op], operands)
+                    copies[op] = draft.append(copy._replace(name=draft.fresh_name(copy.name)))
                 place[value] = copies[value]
-            place.append(len(instructions))
-            instructions.append(
-                with_operands(instruction, tuple([place[i] for i in instruction.operands]))
-            )
-        root = place[self.computation.root]
-        return replace(self.computation, instructions=tuple(instructions), root=root)
+            draft.keep(instruction)
+        return draft.finish()
 
 
 def _is_cheap(op: Instruction) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.interpret.planning.regions import monoid_of
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, combiner
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape, leaves_of
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names
@@ -158,12 +158,8 @@ class Sums:
 
     def _reducer(self, kind: ElementType) -> str:
         if kind.name not in self.reducers:
-            number = plain(kind, ())
-            a = Instruction("a", "parameter", number, parameter_number=0)
-            b = Instruction("b", "parameter", number, parameter_number=1)
-            total = Instruction("total", "add", number, (0, 1))
             name = self._names.fresh(f"sum.{kind.name}")
-            self.reducers[kind.name] = Computation(name, (a, b, total), 2)
+            self.reducers[kind.name] = combiner(name, "add", plain(kind, ()))
         return self.reducers[kind.name].name
 
 

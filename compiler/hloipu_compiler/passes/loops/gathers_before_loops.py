@@ -13,12 +13,12 @@ from dataclasses import replace
 from hloipu_compiler.analysis.call_graph import call_counts
 from hloipu_compiler.analysis.trip_count import trip_count
 from hloipu_compiler.ir.annotations import is_identity
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.ops import COLLECTIVES, Trait, with_trait
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_each, with_operands
-from hloipu_compiler.passes.loops.loop_state import element_of, elements_read, is_divisible
+from hloipu_compiler.passes.loops.loop_state import elements_read, is_divisible, unused
 
 _GTE = "get-tuple-element"
 _MOVES = with_trait(Trait.DATA_MOVEMENT) & frozenset("reshape transpose copy".split()) | {"convert"}
@@ -147,7 +147,9 @@ def _without(body: Computation, moved: Moved, needed: Set[int]) -> Computation:
             continue
         place[i] = len(made)
         if i in moved:
-            made.append(element_of(x.name, used, place[body.parameters[0]], moved[i], x.shape))
+            made.append(
+                element_of(unused(x.name, used), place[body.parameters[0]], moved[i], x.shape)
+            )
             continue
         x = with_operands(x, tuple(place[o] for o in x.operands))
         if i == body.root:

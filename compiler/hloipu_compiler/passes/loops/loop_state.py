@@ -4,8 +4,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from hloipu_compiler.analysis.order import has_side_effect
-from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.graph import Computation, Instruction, element_of
 from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.passes.framework.attribute_edits import DESCRIBES_LEAVES
 from hloipu_compiler.passes.framework.rewriting import with_control_names, with_operands
@@ -99,8 +98,9 @@ def with_narrow_root(computation: Computation, kept: Sequence[int]) -> Computati
     operands = []
     for i, element in zip(kept, shape.elements, strict=True):
         operands.append(len(changed_instructions))
-        changed_instructions.append(element_of(f"{root.name}.kept.{i}", used, at, i, element))
-    name = _unused(f"{root.name}.kept", used)
+        own = unused(f"{root.name}.kept.{i}", used)
+        changed_instructions.append(element_of(own, at, i, element))
+    name = unused(f"{root.name}.kept", used)
     changed_instructions.append(
         Instruction(name, "tuple", shape, tuple(operands), metadata=root.metadata)
     )
@@ -109,12 +109,8 @@ def with_narrow_root(computation: Computation, kept: Sequence[int]) -> Computati
     )
 
 
-def element_of(stem: str, used: set[str], at: int, index: int, shape: Shape) -> Instruction:
-    """Return what reads one element of the tuple at a position."""
-    return Instruction(_unused(stem, used), _GTE, shape, (at,), Attributes({"index": index}))
-
-
-def _unused(stem: str, used: set[str]) -> str:
+def unused(stem: str, used: set[str]) -> str:
+    """Return a name that is not used, and take it."""
     name = stem
     while name in used:
         name += "_"
@@ -153,10 +149,6 @@ def without_dead(computation: Computation, live: Sequence[bool]) -> Computation:
             live_instructions.append(with_operands(op, moved) if moved != op.operands else op)
         else:
             dead[op.name] = op.name
-    new = Computation(
-        computation.name,
-        tuple(live_instructions),
-        place[computation.root],
-        computation.execution_thread,
-    )
+    root = place[computation.root]
+    new = replace(computation, instructions=tuple(live_instructions), root=root)
     return with_control_names(new, dead)

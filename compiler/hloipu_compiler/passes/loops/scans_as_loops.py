@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value, Window
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, array_shape, leaves_of
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
@@ -218,6 +218,4 @@ class _Scan:
 
 
 def _element(name: str, state: TupleShape, index: int) -> Instruction:
-    return Instruction(
-        name, "get-tuple-element", state.elements[index], (0,), Attributes({"index": index})
-    )
+    return element_of(name, 0, index, state.elements[index])

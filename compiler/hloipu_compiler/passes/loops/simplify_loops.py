@@ -11,8 +11,7 @@ from typing import ClassVar
 
 from hloipu_compiler.analysis.call_graph import callees_first
 from hloipu_compiler.analysis.live_bytes import unchanged_elements
-from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, element_of
 from hloipu_compiler.ir.shapes import TupleShape
 from hloipu_compiler.passes.algebra.expand_bitcasts import bitcasts_expanded
 from hloipu_compiler.passes.framework.pass_base import (
@@ -126,7 +125,6 @@ def _with_constants(
     own: dict[int, int] = {}
     changed = False
     for at, op in enumerate(inner.instructions):
-        operands = tuple([draft.place[i] for i in op.operands])
         if op.opcode == _GTE and op.operands[0] == parameter:
             index = op.attributes.integer("index")
             if index in templates and _is_used(inner, at):
@@ -135,7 +133,7 @@ def _with_constants(
                     own[index] = _copied(draft, templates[index])
                 draft.place.append(own[index])
                 continue
-        draft.place.append(draft.append(with_operands(op, operands)))
+        draft.keep(op)
     if not changed:
         return inner
     return _handing_on(draft, inner, parameter, frozenset(own))
@@ -167,12 +165,8 @@ def _handing_on(
         index = op.attributes.integer("index")
         if index in indices:
             operands[i] = len(instructions)
-            instructions.append(
-                Instruction(
-                    draft.fresh_name(op.name), _GTE, op.shape, (draft.place[parameter],),
-                    Attributes({"index": index}), op.metadata,
-                )
-            )  # fmt: skip
+            name, state = draft.fresh_name(op.name), draft.place[parameter]
+            instructions.append(element_of(name, state, index, op.shape, op.metadata))
     instructions.append(with_operands(last, tuple(operands)))
     return replace(new, instructions=tuple(instructions), root=len(instructions) - 1)
 
@@ -201,8 +195,7 @@ def _branch(module: Module, caller: Computation, operand: int, branch: Computati
             draft.append(op)
             draft.place.append(own)
         else:
-            operands = tuple([draft.place[i] for i in op.operands])
-            draft.place.append(draft.append(with_operands(op, operands)))
+            draft.keep(op)
     return draft.finish()
 
 

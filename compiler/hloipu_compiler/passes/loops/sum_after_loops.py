@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.call_graph import call_counts
-from hloipu_compiler.ir.attributes import Attributes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
@@ -233,16 +232,11 @@ class _After:
             op, like, state = body.instructions[meeting], draft.made[loop], draft.shape(loop)
             elements = state.elements if isinstance(state, TupleShape) else ()
             shapes = [s for n in numbers if isinstance(s := elements[n], ArrayShape)]
-            parts = [
-                draft.add(like, _GTE, shape, (loop,), Attributes({"index": n}))
-                for n, shape in zip(numbers, shapes, strict=True)
-            ]
+            parts = [draft.element(like, loop, n) for n in numbers]
             attributes, name = self.sums.attributes(op, kind), draft.fresh_name(op.name)
             at = draft.append(collective(op, name, parts, shapes, attributes))
             position_by_element[numbers[0]] = at
             if len(numbers) > 1:
-                for n, (number, shape) in enumerate(zip(numbers, shapes, strict=True)):
-                    position_by_element[number] = draft.add(
-                        op, _GTE, shape, (at,), Attributes({"index": n})
-                    )
+                for n, number in enumerate(numbers):
+                    position_by_element[number] = draft.element(op, at, n)
         return position_by_element

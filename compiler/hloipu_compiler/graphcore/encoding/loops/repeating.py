@@ -26,7 +26,7 @@ from hloipu_compiler.graphcore.encoding.loops.loop_forms import (
 from hloipu_compiler.graphcore.encoding.loops.update_body import MicroBatchBody, UpdateBody
 from hloipu_compiler.graphcore.encoding.loops.windows import Window, of_replicas
 from hloipu_compiler.ir.attributes import Attributes
-from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module, combiner
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.framework.attribute_edits import renamed
 from hloipu_compiler.passes.framework.names import Names
@@ -131,13 +131,8 @@ class Loops:
         """Return the name of a computation that adds two numbers."""
         name = self._reducers.get(kind)
         if name is None:
-            shape = ArrayShape(kind)
-            a, b = (
-                Instruction(n, "parameter", shape, parameter_number=k) for k, n in enumerate("ab")
-            )
-            total = Instruction("sum", "add", shape, (0, 1))
             name = self._reducers[kind] = self.names.fresh(f"add_{kind.name}")
-            self.computations.append(Computation(name, (a, b, total), 2))
+            self.computations.append(combiner(name, "add", ArrayShape(kind)))
         return name
 
     def accumulates(self, name: str) -> bool:
