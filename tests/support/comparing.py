@@ -3,7 +3,7 @@
 `numpy.testing` compares a scalar with all elements of an array, and numbers whatever their type.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -43,3 +43,11 @@ def strict(compare: Callable[..., None]) -> Callable[..., None]:
         compare(actual, desired, *arguments, **settings)
 
     return compared
+
+
+def assert_close(ours: Sequence[Any], theirs: Any) -> None:
+    """Expect as many arrays, of the same shapes, near those of a reference in float32."""
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert np.shape(a) == np.shape(b)
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(b).max())))

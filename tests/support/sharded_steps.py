@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -37,7 +38,7 @@ class Sharded:
         jitted = jax.jit(self.function, in_shardings=placed, donate_argnums=self.donated)
         return jitted.trace(*self.arguments).lower(lowering_platforms=("cpu",))
 
-    @property
+    @cached_property
     def text(self) -> str:
         """Its HLO, annotated."""
         return str(self.lowered().as_text("hlo", debug_info=True))

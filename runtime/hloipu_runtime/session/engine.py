@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from typing import Any
 
 from hloipu_runtime.arguments import DEFAULT_LIVE_BYTES, DEFAULT_TIMEOUT_SECONDS
 from hloipu_runtime.errors import StreamError, UsageError
@@ -11,17 +12,18 @@ from hloipu_runtime.program.loading import loaded_with
 from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.session.device import Device, SharedLoad
+from hloipu_runtime.session.queues import opened_infeeds, opened_outfeeds
 from hloipu_runtime.session.state import require_alike, steps_at
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.host_memory import memory_told, require_host_memory
 from hloipu_runtime.simulate.participants import check_host_memory, check_participants
 from hloipu_runtime.simulate.replicated import ReplicatedEngine
-from hloipu_runtime.simulate.run.host import Counts, require_mode
+from hloipu_runtime.simulate.run.host import Arrays, Counts, require_mode
 from hloipu_runtime.simulate.run.kept_state import streams_before_work
-from hloipu_runtime.streams.host import StreamHost
+from hloipu_runtime.streams.host import Clock, StreamHost
 from hloipu_runtime.streams.participants import hosts_of_all
-from hloipu_runtime.streams.per_host import Elsewhere
+from hloipu_runtime.streams.per_host import EVERY_HOST, Elsewhere, PerHost
 
 Engine = FunctionalEngine | ExactEngine | ReplicatedEngine
 
@@ -84,6 +86,42 @@ def numbers_here(program: Program, settings: SessionSettings) -> range:
         numbers = settings.elsewhere.numbers
     check_host_memory(program, len(numbers))
     return numbers
+
+
+def by_host(
+    settings: SessionSettings, infeeds: Mapping[str, Any], outfeeds: Mapping[str, Any]
+) -> bool:
+    """Whether hosts have queues of their own."""
+    if settings.elsewhere is not None and settings.elsewhere.host != EVERY_HOST:
+        return True
+    return any(isinstance(x, PerHost) for x in (*infeeds.values(), *outfeeds.values()))
+
+
+def opened_host(
+    program: Program,
+    settings: SessionSettings,
+    numbers: range,
+    infeeds: Mapping[str, Any],
+    outfeeds: Mapping[str, Any],
+    arrays: Arrays,
+    clock: Clock,
+) -> StreamHost:
+    """Return the host of participants of these numbers, with a queue for each feed."""
+    elsewhere, timeout = settings.elsewhere, settings.timeout
+    here = EVERY_HOST if elsewhere is None else elsewhere.host
+    replicas = 1 if settings.identical else program.replicas
+    served = None if elsewhere is None else replicas_of(program, numbers)
+    kept = len(served) if served is not None and here == EVERY_HOST else replicas
+    has_own = by_host(settings, infeeds, outfeeds)
+    return StreamHost(
+        opened_infeeds(program, infeeds, timeout, replicas, host=here, served=served),
+        opened_outfeeds(program, outfeeds, timeout, kept, host=here, by_host=has_own),
+        arrays,
+        replica=numbers.start // program.partitions,
+        host=max(here, 0),
+        clock=clock,
+        split=seen_by_users(program).split,
+    )
 
 
 class SessionEngine:

@@ -17,10 +17,16 @@ from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program.step_elements import elements_per_step
 from hloipu_runtime.report.build import About, profile_of_run
 from hloipu_runtime.report.profile import Profile
-from hloipu_runtime.session.checkpoint import Checkpoint, differing
+from hloipu_runtime.session.checkpoint import Checkpoint
 from hloipu_runtime.session.clock import SessionClock
 from hloipu_runtime.session.device import Device, Resident, SharedLoad, constants_cycles
-from hloipu_runtime.session.engine import SessionEngine, SessionSettings, numbers_here, replicas_of
+from hloipu_runtime.session.engine import (
+    SessionEngine,
+    SessionSettings,
+    by_host,
+    numbers_here,
+    opened_host,
+)
 from hloipu_runtime.session.host_parts import load_checkpoint, save_index, save_part
 from hloipu_runtime.session.inputs import (
     called_with,
@@ -30,21 +36,14 @@ from hloipu_runtime.session.inputs import (
     scheduled,
 )
 from hloipu_runtime.session.kept_state import KeptState
-from hloipu_runtime.session.queues import known_rates, opened_infeeds, opened_outfeeds
+from hloipu_runtime.session.queues import known_rates
 from hloipu_runtime.session.run_result import SessionRun
 from hloipu_runtime.session.shared import CONSTANT, STATE, SharedArrays
-from hloipu_runtime.session.state import (
-    begun_states,
-    in_users_types,
-    names_in_parts,
-    of_all,
-    resumed_states,
-)
+from hloipu_runtime.session.state import Participants, States, begun_states, resumed_states
 from hloipu_runtime.simulate.run.host import Arrays, Counts, TurnLimit
 from hloipu_runtime.simulate.run.ports import taken_arrays
-from hloipu_runtime.streams.host import StreamHost
 from hloipu_runtime.streams.outfeed import Arrived, OutfeedQueue, together
-from hloipu_runtime.streams.per_host import EVERY_HOST, PerHost
+from hloipu_runtime.streams.per_host import EVERY_HOST
 from hloipu_runtime.streams.rate import interval_cycles
 
 
@@ -74,9 +73,10 @@ class Session:
         self.about = about
         self.steps: int = 0
         """Steps done, those before a checkpoint that was loaded included."""
-        elsewhere = self.settings.elsewhere
         self._numbers = numbers_here(program, self.settings)
         """Of the participants that are run here."""
+        identical, elsewhere = self.settings.identical, self.settings.elsewhere
+        self._participants = Participants(program, self._numbers, identical, elsewhere)
         self._times = step_times(costs)
         self._charges = ChargePlan(costs)
         self.rates: dict[str, float] = known_rates(program, self.settings.rates, infeeds or {})
@@ -84,11 +84,8 @@ class Session:
         taken = elements_per_step(program)
         self._taken = {name: count // program.replicas for name, count in taken.items()}
         """Elements of each infeed that a replica takes in a step."""
-        given_queues = [*(infeeds or {}).values(), *(outfeeds or {}).values()]
-        here = EVERY_HOST if elsewhere is None else elsewhere.host
-        self._by_host = here != EVERY_HOST or any(
-            isinstance(source, PerHost) for source in given_queues
-        )
+        queues = infeeds or {}, outfeeds or {}
+        self._by_host = by_host(self.settings, *queues)
         """Whether hosts have queues of their own."""
         hz = costs.machine.chip.clock_hz
         intervals = [taken[name] * interval_cycles(hz, rate) for name, rate in self.rates.items()]
@@ -110,27 +107,15 @@ class Session:
             self._shared = SharedArrays(costs.machine, program, load.arrays, space)
             state, given = self._shared.completed(state, given)
         self._runs: Counter[str] = Counter()
-        begun: list[dict[str, Array]] | None = None
+        begun: States | None = None
         if state is not None or not any(port.parameter >= 0 for port in program.state):
             begun = begun_states(
                 program, {} if state is None else state, self.settings.seed, self._numbers
             )
         self._arrays = Arrays(called_with(program, given))
         self._loaded = self._loaded_with(given)
-        timeout = self.settings.timeout
-        replicas = 1 if self.settings.identical else program.replicas
-        served = None if elsewhere is None else replicas_of(program, self._numbers)
-        kept = len(served) if served is not None and here == EVERY_HOST else replicas
-        self._host = StreamHost(
-            opened_infeeds(program, infeeds or {}, timeout, replicas, host=here, served=served),
-            opened_outfeeds(
-                program, outfeeds or {}, timeout, kept, host=here, by_host=self._by_host
-            ),
-            self._arrays,
-            replica=self._numbers.start // program.partitions,
-            host=max(here, 0),
-            clock=self._now,
-            split=self._seen.split,
+        self._host = opened_host(
+            program, self.settings, self._numbers, *queues, self._arrays, self._now
         )
         self._kept = KeptState(program, self._host.infeeds, self._taken, begun)
         self._engine = SessionEngine(
@@ -356,40 +341,13 @@ class Session:
         self._host.refuse_state(self.steps)
         self._kept.require(self._engine)
         self._refresh()
-        if not 0 <= replica < self.program.replicas:
-            raise UsageError(
-                "E2072",
-                f"there is no replica {replica}",
-                hint=f"the program has {self.program.replicas}, numbered from 0",
-            )
-        number = 0 if self.settings.identical else replica * self.program.partitions
-        if number not in self._numbers:
-            raise UsageError("E2072", f"replica {replica} is not of this host")
-        states, first = self._states()
-        return in_users_types(self.program, states, number - first, names)
-
-    def _states(self, *, whole: bool = False) -> tuple[list[dict[str, Array]], int]:
-        """Return states of participants, and the number of the first one.
-
-        Where others are elsewhere: of all, with what arrays of those here have there; `whole`: all
-        that they have. All processes call this at once then.
-        """
-        mine, elsewhere = self._engine.states, self.settings.elsewhere
-        if elsewhere is None:
-            return mine, self._numbers.start
-        is_divided = len(self._numbers) % self.program.partitions > 0
-        names = names_in_parts(self.program, is_divided=is_divided)
-        if whole:
-            names = tuple(mine[0])
-        if not names:
-            return mine, self._numbers.start
-        return of_all(elsewhere, mine, names, self.program.participants), 0
+        return self._participants.of_replica(self._engine.states, replica, names)
 
     def meet_states(self) -> None:
         """Hand others what they need of the state here, where they are asked for theirs."""
         self._host.refuse_state(self.steps)
         self._kept.require(self._engine)
-        self._states()
+        self._participants.together(self._engine.states)
 
     @checked
     def give_state(self, state: State) -> None:
@@ -416,7 +374,7 @@ class Session:
         self._refresh()
         hosts = 1 if self.settings.identical else self.program.hosts
         if self.settings.elsewhere is not None:
-            states, _ = self._states(whole=True)
+            states, _ = self._participants.together(self._engine.states, whole=True)
             if self._numbers.start == 0:
                 self._part(range(len(states)), states=(states, 0)).save(path)
             return
@@ -442,14 +400,12 @@ class Session:
         self,
         numbers: range,
         host: int = EVERY_HOST,
-        states: tuple[list[dict[str, Array]], int] | None = None,
+        states: tuple[States, int] | None = None,
     ) -> Checkpoint:
         """Return the checkpoint of some participants, and of the queues of their host."""
-        kept, first = self._states() if states is None else states
-        # Arrays in blocks are one for all partitions of a replica: the first one holds them.
-        holders = numbers[:: self.program.partitions if self._seen.blocks else 1]
-        own = [in_users_types(self.program, kept, n - first) for n in holders]
-        positions, arrays = self._kept.positions(self.steps), differing(own, holders)
+        states = states or self._participants.together(self._engine.states)
+        positions = self._kept.positions(self.steps)
+        arrays = self._participants.saved(states, numbers)
         saved = Checkpoint(self.program.name, self.steps, self.cycles, positions, arrays)
         return saved if host == EVERY_HOST else saved.of_host(host)
 

@@ -7,11 +7,12 @@ import numpy as np
 
 from hloipu_runtime.arguments import State
 from hloipu_runtime.errors import UsageError
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import from_storage
 from hloipu_runtime.program.program import Array, Program, StatePort
 from hloipu_runtime.program.seen import SeenState, seen_by_users
 from hloipu_runtime.program.state_parts import joined
-from hloipu_runtime.session.checkpoint import Checkpoint
+from hloipu_runtime.session.checkpoint import Checkpoint, differing
 from hloipu_runtime.session.inputs import given_state, no_such_state
 from hloipu_runtime.simulate.run.kept_state import Moment
 from hloipu_runtime.streams.per_host import Elsewhere
@@ -103,6 +104,57 @@ def require_alike(program: Program) -> None:
             "replicas were declared identical, and each keeps another part of the state",
             hint="run every replica, or compile without --shard-optimizer",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Participants:
+    """Those of a program that a session runs, and where the others are."""
+
+    program: Program
+    numbers: range
+    """Of those that are run here."""
+    identical: bool
+    """Whether the first one stands for all."""
+    elsewhere: Elsewhere | None
+
+    def together(self, mine: States, *, whole: bool = False) -> tuple[States, int]:
+        """Return states of participants, and the number of the first one, from those run here.
+
+        Where others are elsewhere: of all, with what arrays of those here have there; `whole`: all
+        that they have. All processes call this at once then.
+        """
+        if self.elsewhere is None:
+            return mine, self.numbers.start
+        is_divided = len(self.numbers) % self.program.partitions > 0
+        names = tuple(mine[0]) if whole else names_in_parts(self.program, is_divided=is_divided)
+        if not names:
+            return mine, self.numbers.start
+        return of_all(self.elsewhere, mine, names, self.program.participants), 0
+
+    def of_replica(self, mine: States, replica: int, names: Iterable[str] | None) -> dict[str, Any]:
+        """Return copies of a replica's state in the user's types: its first partition's.
+
+        Raises UsageError E2072 where it is not here, and what `in_users_types` raises.
+        """
+        if not 0 <= replica < self.program.replicas:
+            raise UsageError(
+                "E2072",
+                f"there is no replica {replica}",
+                hint=f"the program has {self.program.replicas}, numbered from 0",
+            )
+        number = 0 if self.identical else replica * self.program.partitions
+        if number not in self.numbers:
+            raise UsageError("E2072", f"replica {replica} is not of this host")
+        states, first = self.together(mine)
+        return in_users_types(self.program, states, number - first, names)
+
+    def saved(self, states: tuple[States, int], numbers: range) -> dict[str, Any]:
+        """Return what a checkpoint has of some participants' states; see `together`."""
+        # Arrays in blocks are one for all partitions of a replica: the first one holds them.
+        blocks = seen_by_users(self.program).blocks
+        holders = numbers[:: self.program.partitions if blocks else 1]
+        each = [in_users_types(self.program, states[0], n - states[1]) for n in holders]
+        return differing(each, holders)
 
 
 def names_in_parts(program: Program, *, is_divided: bool) -> tuple[str, ...]:
