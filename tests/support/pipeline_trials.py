@@ -64,6 +64,8 @@ SHARDED: Mapping[str, tuple[Any, ...]] = {
 
 `share`: of the ops, drawn at random, that say which.
 """
+ROOMY = {"set": {"bytes_per_tile": "131072", "executable_bytes": "131072"}}
+"""Tiles on which every step fits: one that does not is compiled several times."""
 _AWAY = ("activations", "weights", "accumulators")
 _MAPS = {
     ("back", 2): (1, 0), ("back", 3): (2, 1, 0), ("back", 4): (3, 2, 1, 0),

@@ -22,24 +22,18 @@ from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 from hloipu_runtime.element_types import PRED
 
 
-class EntryDraft:
-    """What has been written so far."""
+class EntryDraft(Rewriting):
+    """The entry being written anew, with loops in parts."""
 
     def __init__(self, module: Module) -> None:
-        self.made: list[Instruction] = []
+        super().__init__(module.entry)
         self.computations: list[Computation] = []
-        self.names = Names(op.name for op in module.entry.instructions)
         self.computation_names = Names(module.computation)
         self.metadata = ""
         """Of what helps to run the loop at hand."""
         self.cuts: set[str] = set()
         """Names of the ops that take rows of arrays, or join them."""
         self._known: dict[object, int] = {}
-
-    def append(self, op: Instruction) -> int:
-        """Append an instruction as it stands."""
-        self.made.append(op)
-        return len(self.made) - 1
 
     def add(
         self,
@@ -50,7 +44,7 @@ class EntryDraft:
         attributes: Attributes = NO_ATTRIBUTES,
     ) -> int:
         """Append a new instruction."""
-        name = self.names.fresh(stem)
+        name = self.fresh_name(stem)
         return self.append(Instruction(name, opcode, shape, operands, attributes, self.metadata))
 
     def array(self, position: int) -> ArrayShape:
@@ -61,7 +55,7 @@ class EntryDraft:
         """Return where an integer or truth value stands as a constant."""
         key = ("number", value, shape)
         if key not in self._known:
-            constant = number(self.names.fresh(f"number.{value}"), value, shape)
+            constant = number(self.fresh_name(f"number.{value}"), value, shape)
             self._known[key] = self.append(constant)
         return self._known[key]
 

@@ -66,7 +66,7 @@ class _Splitting:
         self.boundaries = boundaries
         self.draft = EntryDraft(module)
         self.parts: dict[str, tuple[str, int, int]] = {}
-        self.place: list[int] = []
+        self.place = self.draft.place
 
     def split(self) -> Split:
         left_out = self._spare_tuples()
@@ -82,8 +82,7 @@ class _Splitting:
                 index = op.attributes.integer("index")
                 self.place.append(outs[op.operands[0]].value(index))
             else:
-                moved = tuple([self.place[i] for i in op.operands])
-                self.place.append(self.draft.append(with_operands(op, moved)))
+                self.draft.keep(op)
         entry = replace(
             self.entry, instructions=tuple(self.draft.made), root=self.place[self.entry.root]
         )
@@ -224,7 +223,7 @@ class OneTrip:
             else:
                 operands = tuple([self._value(i, trip, place) for i in op.operands])
                 stem = f"{self.x.name}.trip_{trip}.{op.name}"
-                moved = with_operands(op, operands)._replace(name=self.draft.names.fresh(stem))
+                moved = with_operands(op, operands)._replace(name=self.draft.fresh_name(stem))
                 place[position] = self.draft.append(moved)
                 if self.alike[position]:
                     self.shared[position] = place[position]
@@ -285,6 +284,6 @@ class OneTrip:
                 operands.append(self.draft.number(row, self.body.instructions[i].shape))
             else:
                 operands.append(self._value(i, trip, place))
-        name = self.draft.names.fresh(f"{self.x.name}.trip_{trip}.{op.name}")
+        name = self.draft.fresh_name(f"{self.x.name}.trip_{trip}.{op.name}")
         moved = with_operands(op, tuple(operands))
         return self.draft.append(moved._replace(name=name, shape=result))

@@ -47,24 +47,6 @@ class Rewriting:
         """For each position in the old computation that has been looked at: the new one."""
         self._names: Names | None = None
 
-    def add(
-        self,
-        like: Instruction,
-        opcode: str,
-        shape: Shape,
-        operands: Sequence[int] = (),
-        attributes: Attributes = NO_ATTRIBUTES,
-        literal: Literal | None = None,
-    ) -> int:
-        """Append an instruction that helps to make `like`, whose name and metadata it follows."""
-        self.made.append(
-            Instruction(
-                self.fresh_name(like.name), opcode, shape, tuple(operands), attributes,
-                like.metadata, "", literal,
-            )
-        )  # fmt: skip
-        return len(self.made) - 1
-
     def element(self, like: Instruction, whole: int, index: int) -> int:
         """Append what reads one element of a tuple, which helps to make `like`."""
         shape = self.made[whole].shape
@@ -123,6 +105,24 @@ class Draft(Rewriting):
     def __init__(self, module: Module, old: Computation) -> None:
         super().__init__(old)
         self.module: Module = module
+
+    def add(
+        self,
+        like: Instruction,
+        opcode: str,
+        shape: Shape,
+        operands: Sequence[int] = (),
+        attributes: Attributes = NO_ATTRIBUTES,
+        literal: Literal | None = None,
+    ) -> int:
+        """Append an instruction that helps to make `like`, whose name and metadata it follows."""
+        self.made.append(
+            Instruction(
+                self.fresh_name(like.name), opcode, shape, tuple(operands), attributes,
+                like.metadata, "", literal,
+            )
+        )  # fmt: skip
+        return len(self.made) - 1
 
 
 def with_control_names(computation: Computation, moved: Mapping[str, str]) -> Computation:

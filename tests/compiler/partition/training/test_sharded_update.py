@@ -12,6 +12,7 @@ from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.program.collective import Collective
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.uses import steps_within
+from tests.support.pipeline_trials import ROOMY
 from tests.support.replica_trials import Copies, assert_equal_to_jax, compiled
 
 SHARDED = [
@@ -23,9 +24,9 @@ SHARDED = [
 
 
 @cache
-def sharded(copies: Copies, offload: str = "on") -> CompiledProgram:
+def sharded(copies: Copies, offload: str) -> CompiledProgram:
     """Compile a step with updates in parts, once for the tests of this file."""
-    return compiled(copies, shard_optimizer=True, offload=offload)
+    return compiled(copies, shard_optimizer=True, offload=offload, **ROOMY)
 
 
 def kinds(program: Program) -> list[str]:
@@ -49,7 +50,7 @@ def test_tiles_by_themselves_come_to_the_same() -> None:
 
 
 def test_gradients_of_elementwise_updates_are_scattered_and_weights_gathered() -> None:
-    program = sharded(Copies("transformer_adam", 2)).program
+    program = sharded(Copies("transformer_adam", 2), "on").program
     found = kinds(program)
     assert found.index("reduce-scatter") < found.index("all-gather")
     # gradients of small arrays are combined as they were
@@ -64,7 +65,7 @@ def test_gradients_of_elementwise_updates_are_scattered_and_weights_gathered() -
 
 def test_a_clipped_gradient_is_needed_whole() -> None:
     """Its norm is taken before it is scaled: no reduce-scatter, parts of it are cut out."""
-    program = sharded(Copies("transformer_adamw_clipped", 2)).program
+    program = sharded(Copies("transformer_adamw_clipped", 2), "on").program
     assert "reduce-scatter" not in kinds(program)
     assert any(port.whole for port in program.state)
 
