@@ -1,5 +1,6 @@
 """Loops compiled whole, in both modes: the bits and counts of Python's turns, and XLA's values."""
 
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes
@@ -12,12 +13,14 @@ from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.library import the_compiler
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
+from hloipu_runtime.program.program import Program
 from hloipu_runtime.simulate.exact import small_steps
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional import loop_turns
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays, Counts
 from hloipu_runtime.simulate.run.ports import given_arrays
+from tests.support.arrays import Array
 from tests.support.xla_oracle import Oracle
 
 REGIONS = """
@@ -239,16 +242,24 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return calls
 
 
+@lru_cache(1)
+def of_xla(
+    name: str, element_type: str, by_data: bool, oracle: Oracle
+) -> tuple[Program, dict[str, Array], list[Array]]:
+    """Return a program, what it is given, and its results on XLA:CPU, once for both engines."""
+    text = module(name, element_type, by_data=by_data)
+    program = hloipu.compile(text, target="gc200").program
+    arguments = random_arguments(parse(text), 3)
+    return program, given_arrays(program.parameters, arguments), oracle.run(text, arguments)
+
+
 @pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize(("name", "element_type", "by_data"), CASES)
 def test_turns_have_the_bits_and_the_counts_of_pythons(
     name: str, element_type: str, by_data: bool, kind: Any, at_once: list[bool], oracle: Oracle
 ) -> None:
-    text = module(name, element_type, by_data=by_data)
-    program = hloipu.compile(text, target="gc200").program
-    arguments = random_arguments(parse(text), 3)
-    given = given_arrays(program.parameters, arguments)
+    program, given, wanted = of_xla(name, element_type, by_data, oracle)
     runs = []
     for settings in (Settings(is_on=False), Settings(keeps=False)):
         with computing(), native_kernels(settings):
@@ -262,7 +273,7 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
     assert plain_counts == fast_counts
     for stream, value in plain.items():
         assert value.tobytes() == fast[stream].tobytes(), stream
-    for value, expected in zip(plain.values(), oracle.run(text, arguments), strict=True):
+    for value, expected in zip(plain.values(), wanted, strict=True):
         tolerance = {"f16": 2e-2, "bf16": 5e-2}.get(element_type, 2e-4)
         np.testing.assert_allclose(value, np.asarray(expected, value.dtype), tolerance, tolerance)
 

@@ -56,12 +56,12 @@ MODELS: dict[str, tuple[Callable[[], str], int, str]] = {
         lambda: text_of(descent, [SQUARE] * 2, MANY, MANY, donate=(0,)), 65536, "--micro-batches",
     ),
     "layers": (lambda: text_of(layers, [SQUARE] * 6, BATCH), 10240, "does not exist"),
-    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 83968, "needs 8"),
+    "embedding_grad": (lambda: sample("embedding_grad"), 65536, "use float16 in the model"),
     "a product": (
         lambda: text_of(jnp.matmul, floats(128, 256), floats(256, 16)), 24576, "batch of the model",
     ),
     "rows": (lambda: ROWS, 65536, "make the batch of the model 4 times smaller"),
-    "embedding_grad": (lambda: sample("embedding_grad"), 65536, "use float16 in the model"),
+    "attention": (lambda: text_of(attention, [SQUARE] * 4, floats(8, 32, 64)), 83968, "needs 8"),
     "scan_rnn": (lambda: sample("scan_rnn"), 14336, "use float16 in the model"),
     "attention sample": (lambda: sample("attention"), 24576, "batch of the model 2 times smaller"),
 }  # fmt: skip

@@ -217,7 +217,7 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
     assert len(kinds) <= 4  # of the last layer one weight is read by other blocks
     mesh, cycles, sizes = (("data", 4),), list[tuple[int, int]](), list[tuple[int, int]]()
     every = list(product(*([None, *looked.specs(x[0], mesh)] for x in looked.families)))
-    for specs in every[::7]:
+    for specs in every[::11]:
         both = zip(looked.families, specs, strict=True)
         said = {n: spec for family, spec in both for n in family}
         choice = tuple(said.get(n) for n in range(len(looked.classes)))
@@ -226,7 +226,7 @@ def test_few_of_equal_layers_are_worth_what_all_are(monkeypatch: pytest.MonkeyPa
         if short.is_divided:
             cycles.append((short.spent.cycles, full.spent.cycles))
             sizes.append((short.needed_bytes, full.needed_bytes))
-    assert len(sizes) > 25
+    assert len(sizes) > 15
     assert rank_agreement(*zip(*cycles, strict=True)) > 0.75
     assert rank_agreement(*zip(*sizes, strict=True)) > 0.9
     for pairs in (cycles, sizes):
