@@ -96,13 +96,9 @@ def assert_adds_up(profile: Profile) -> None:
 
 @pytest.mark.thinned(2)
 @ON_FEW_TILES
-def test_the_referee_finds_nothing_misread_or_missing(sample: str, target: str) -> None:
+def test_nothing_is_misread_or_missing_and_no_two_live_variables_share_a_byte(
+    sample: str, target: str
+) -> None:
     program = program_of(sample, target)
     assert violations(program.program, program.machine.chip.tiles_per_ipu) == []
-
-
-@ON_FEW_TILES
-@pytest.mark.thinned(2)
-def test_no_two_live_variables_share_a_byte(sample: str, target: str) -> None:
-    program = program_of(sample, target)
     assert overlaps(program.program, program.memory_plan.addresses, Random(0), 2) == []
