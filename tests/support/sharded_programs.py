@@ -151,9 +151,10 @@ def arguments_of(name: str) -> list[Any]:
 
 
 def main() -> None:
-    jax.config.update("jax_use_shardy_partitioner", sys.argv[1] == "shardy")
-    for name in sys.argv[2:] or PROGRAMS:
-        print(json.dumps(lowered(name)), flush=True)
+    for dialect in sys.argv[1:]:
+        jax.config.update("jax_use_shardy_partitioner", dialect == "shardy")
+        for name in PROGRAMS:
+            print(json.dumps({"dialect": dialect, **lowered(name)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -33,18 +33,26 @@ UNLIKE_XLA = {
 }
 
 
-@pytest.fixture(scope="module", params=DIALECTS)
-def lowered(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
+@pytest.fixture(scope="module")
+def printed() -> list[dict[str, Any]]:
     """Programs as JAX lowers them for 8 devices, and XLA's shardings of their results."""
     flags = f"{DEVICES}=8 --xla_backend_optimization_level=0"
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "support" / "sharded_programs.py"), request.param],
+        [sys.executable, str(ROOT / "tests" / "support" / "sharded_programs.py"), *DIALECTS],
         env={**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=True,
     )
-    return request.param, [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module", params=DIALECTS)
+def lowered(
+    request: pytest.FixtureRequest, printed: list[dict[str, Any]]
+) -> tuple[str, list[dict[str, Any]]]:
+    """The programs of one dialect."""
+    return request.param, [each for each in printed if each["dialect"] == request.param]
 
 
 def result_shardings(module: Module) -> list[str]:
