@@ -109,11 +109,11 @@ class Space:
     def shapes(self) -> list[ArrayShape]:
         """The shape of each class."""
         computation = self.module.entry
-        found = []
+        shapes = []
         for numbers in self.classes:
             (_, position), leaf = self.places[numbers[0]]
-            found.append(leaves_of(computation.instructions[position].shape)[leaf])
-        return found
+            shapes.append(leaves_of(computation.instructions[position].shape)[leaf])
+        return shapes
 
     @cached_property
     def families(self) -> list[tuple[int, ...]]:
@@ -285,13 +285,13 @@ class _Pricing:
 def _places(module: Module) -> list[tuple[Key, int]]:
     """Return where each array of the entry is: of parameters, without tokens, then of results."""
     entry = module.entry
-    found = []
+    leaves = []
     for position in entry.parameters:
         for leaf, shape in enumerate(leaves_of(entry.instructions[position].shape)):
             if shape.element_type.name != "token":
-                found.append(((entry.name, position), leaf))
+                leaves.append(((entry.name, position), leaf))
     count = len(leaves_of(entry.instructions[entry.root].shape))
-    return [*found, *(((entry.name, entry.root), leaf) for leaf in range(count))]
+    return [*leaves, *(((entry.name, entry.root), leaf) for leaf in range(count))]
 
 
 def _met(entry: Computation) -> list[int]:
@@ -334,14 +334,14 @@ def _sharding(spec: Spec, parts: dict[str, tuple[int, ...]]) -> AxisSharding:
 
 def _names(own: tuple[int, ...], parts: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
     """Return the axes whose parts these are, as far as they are whole."""
-    found: list[str] = []
+    names: list[str] = []
     while own:
         name = next((n for n, each in parts.items() if each and own[: len(each)] == each), None)
         if name is None:
             break
-        found.append(name)
+        names.append(name)
         own = own[len(parts[name]) :]
-    return tuple(found)
+    return tuple(names)
 
 
 def _alike_parameters(
@@ -389,15 +389,15 @@ def _alike_parameters(
     beside: dict[int, set[Hashable]] = {}
     for position in entry.parameters:
         beside.setdefault(met[position], set()).add(look_of(position))
-    found: dict[Hashable, list[int]] = {}
+    numbers_by_look: dict[Hashable, list[int]] = {}
     for number, position in enumerate(entry.parameters):
         shape = entry.instructions[position].shape
         if isinstance(shape, ArrayShape) and shape.dimensions:
             look = looks[position]
             if pairs is not None:
                 look = (look_of(position), frozenset(beside[met[position]]))
-            found.setdefault((shape, look), []).append(number)
-    return [tuple(numbers) for numbers in found.values()]
+            numbers_by_look.setdefault((shape, look), []).append(number)
+    return [tuple(numbers) for numbers in numbers_by_look.values()]
 
 
 def _large_results(
@@ -410,8 +410,10 @@ def _large_results(
     """
     entry = module.entry
     shapes = leaves_of(entry.instructions[entry.root].shape)
-    found: dict[Hashable, list[int]] = {}
+    numbers_by_shape: dict[Hashable, list[int]] = {}
     for number, shape in enumerate(shapes):
         if number not in state and shape.dimensions and shape.byte_count >= least_bytes:
-            found.setdefault((shape.element_type.name, shape.dimensions), []).append(number)
-    return [tuple(numbers) for numbers in found.values()]
+            numbers_by_shape.setdefault((shape.element_type.name, shape.dimensions), []).append(
+                number
+            )
+    return [tuple(numbers) for numbers in numbers_by_shape.values()]

@@ -114,13 +114,13 @@ def _is_divided(module: Module) -> bool:
     if partitioned_already(module):
         return False
     stated, entry = stated_shardings(module), module.entry
-    leaves = [s for found in stated.shardings.values() for s in found if s is not None]
+    leaves = [s for shardings in stated.shardings.values() for s in shardings if s is not None]
     if not any(any(s.dimensions) or s.unreduced for s in leaves):
         return False
     if not any(is_border(x) for c in module.computations for x in c.instructions):
         return True
     given = [stated.shardings.get((entry.name, i), ()) for i in entry.parameters]
-    if not any(s is not None and any(s.dimensions) for found in given for s in found):
+    if not any(s is not None and any(s.dimensions) for shardings in given for s in shardings):
         return False
     try:
         partitioned(module)
@@ -191,9 +191,9 @@ def _notes(module: Module, stated: Stated) -> Iterator[str]:
             "their blocks are on devices 0, 1, 2 and so on"
         )
     lone = 0
-    for (name, position), found in stated.shardings.items():
+    for (name, position), shardings in stated.shardings.items():
         leaves = leaves_of(module.computation[name].instructions[position].shape)
-        pairs = zip(leaves, found, strict=True)
+        pairs = zip(leaves, shardings, strict=True)
         lone += any(s is not None and s.device >= 0 for x, s in pairs if x.element_type.is_array)
     if lone:
         yield f"{lone} of them name one device: all have these values"
@@ -320,11 +320,11 @@ def _divided(kind: str, shapes: Sequence[tuple[int, ...]], splits: Splits) -> li
 
 def _header(module: Module) -> dict[str, Value]:
     """Return what the header of a partitioned module keeps."""
-    found: dict[str, Value] = {
+    attributes: dict[str, Value] = {
         name: module.attributes[name] for name in _KEPT if name in module.attributes
     }
     said = read_frontend_attributes(module.attributes.text("frontend_attributes"))
     rest = {name: text for name, text in said.items() if not name.startswith("xla.sdy.")}
     if rest:
-        found["frontend_attributes"] = Raw(frontend_attributes_text(rest))
-    return found
+        attributes["frontend_attributes"] = Raw(frontend_attributes_text(rest))
+    return attributes

@@ -295,7 +295,7 @@ def _is_pure(walk: GradientWalk, position: int, op: Instruction, pure: Mask, slo
 def gradients_of_numbers(walk: GradientWalk, results: Iterable[int]) -> frozenset[int]:
     """Return what may be the gradients of new numbers, given where these are made."""
     sources = walk.sources()
-    found, seen = set[int](), set[int]()
+    gradients, seen = set[int](), set[int]()
     waiting = list(results)
     while waiting:
         position = waiting.pop()
@@ -303,11 +303,11 @@ def gradients_of_numbers(walk: GradientWalk, results: Iterable[int]) -> frozense
             continue
         seen.add(position)
         if sources[position] == frozenset((position,)):
-            found.add(position)
+            gradients.add(position)
             continue
         op = walk.computation.instructions[position]
         waiting.extend(_carriers(walk, op, sources))
-    return frozenset(found)
+    return frozenset(gradients)
 
 
 def _carriers(

@@ -77,21 +77,21 @@ class GradientWalk:
 
         A position that is one itself has itself. One walk up, so that no depth is too deep.
         """
-        found: list[frozenset[int]] = []
+        sources: list[frozenset[int]] = []
         late = self.late() if self.gradients or self.backward else None
         self._bent = Mask(len(self.computation.instructions))
         for position, op in enumerate(self.computation.instructions):
             if not self.varying[position] or position in self.update:
-                found.append(_NONE)
+                sources.append(_NONE)
             elif position in self.gradients or position in self.backward:
-                found.append(frozenset((position,)))
+                sources.append(frozenset((position,)))
             elif late and late[position] and self._may_be_late(position, op):
-                found.append(_NONE.union(*(found[i] for i in op.operands)))
+                sources.append(_NONE.union(*(sources[i] for i in op.operands)))
             else:
-                sources = self._source(position, op, found)
-                self._bent[position] = position not in sources and self._is_bent(op, found)
-                found.append(sources)
-        return found
+                own = self._source(position, op, sources)
+                self._bent[position] = position not in own and self._is_bent(op, sources)
+                sources.append(own)
+        return sources
 
     def _may_be_late(self, position: int, op: Instruction) -> bool:
         """Whether an op that reads gradients alone is of the update, as norms of them are."""
@@ -99,11 +99,11 @@ class GradientWalk:
             return False
         return op.opcode not in UPDATING
 
-    def _is_bent(self, op: Instruction, found: list[frozenset[int]]) -> bool:
+    def _is_bent(self, op: Instruction, sources: list[frozenset[int]]) -> bool:
         """Whether a number is made of cotangents in another way than by sums and factors."""
         if not is_number(op):
             return False
-        cotangents = [n for n, i in enumerate(op.operands) if self._is_cotangent(i, found)]
+        cotangents = [n for n, i in enumerate(op.operands) if self._is_cotangent(i, sources)]
         if any(self._bent[i] for i in op.operands):
             return True
         match op.opcode:
@@ -116,32 +116,32 @@ class GradientWalk:
             case opcode:
                 return bool(cotangents) and opcode in _ELEMENTWISE and opcode not in _LINEAR
 
-    def _is_cotangent(self, position: int, found: list[frozenset[int]]) -> bool:
-        return bool(found[position]) and not any(self.forward[i] for i in found[position])
+    def _is_cotangent(self, position: int, sources: list[frozenset[int]]) -> bool:
+        return bool(sources[position]) and not any(self.forward[i] for i in sources[position])
 
     def _source(
-        self, position: int, op: Instruction, found: list[frozenset[int]]
+        self, position: int, op: Instruction, sources: list[frozenset[int]]
     ) -> frozenset[int]:
         own = frozenset((position,))
         mark = self.marks.get(position)
         if op.parameter_number >= 0 or mark in ("fwd", "bwd"):
-            return found[op.operands[0]] if self._is_another_view(position, op, found) else own
+            return sources[op.operands[0]] if self._is_another_view(position, op, sources) else own
         if self.forward[position] and mark != "wu":
             return own  # what the loss is made of cannot wait for the update
         operands = [i for i in op.operands if self.varying[i]]
         if op.opcode == "broadcast":
             return _NONE  # one that repeats nothing was made a reshape, unless it is of one row
-        together = _NONE.union(*(found[i] for i in operands))
+        together = _NONE.union(*(sources[i] for i in operands))
         if self.optimizing[position] or mark == "wu" or op.opcode == "tuple":
             return together
         if together and not has_slope(op) and not any(self.forward[i] for i in together):
             return together  # gradients are floats: this tells whether they are finite, say
-        if op.opcode not in UPDATING and not self._is_unmarked_update(position, operands, found):
+        if op.opcode not in UPDATING and not self._is_unmarked_update(position, operands, sources):
             return own
         if len(together) != 1:
-            if self.terms and self.terms[position] and self._adds_up(op, operands, found):
+            if self.terms and self.terms[position] and self._adds_up(op, operands, sources):
                 return together  # new weights so far: each source is a gradient of its own
-            if not all(self.forward[i] for i in together) and self._is_bent(op, found):
+            if not all(self.forward[i] for i in together) and self._is_bent(op, sources):
                 return together
             return own if together else _NONE
         source = next(iter(together))
@@ -149,30 +149,32 @@ class GradientWalk:
         return own if moves and len(self.computation.users[source]) == 1 else together
 
     def _adds_up(
-        self, op: Instruction, operands: Sequence[int], found: list[frozenset[int]]
+        self, op: Instruction, operands: Sequence[int], sources: list[frozenset[int]]
     ) -> bool:
         """Whether an op changes a sum with state in it by terms, or as a whole."""
         if op.opcode == "select" and len(operands) > 1:
-            arms = _NONE.union(*(found[i] for i in op.operands[1:]))
-            return found[op.operands[0]] <= arms
+            arms = _NONE.union(*(sources[i] for i in op.operands[1:]))
+            return sources[op.operands[0]] <= arms
         return op.opcode in ("add", "subtract") or len(operands) == 1
 
-    def _is_another_view(self, position: int, op: Instruction, found: list[frozenset[int]]) -> bool:
+    def _is_another_view(
+        self, position: int, op: Instruction, sources: list[frozenset[int]]
+    ) -> bool:
         """Whether a backward op only moves what others read as well, the update maybe."""
         if op.opcode not in _MOVING or op.opcode == "convert" or self.forward[position]:
             return False
         (source,) = op.operands
-        is_end = found[source] == frozenset((source,)) and not self.forward[source]
+        is_end = sources[source] == frozenset((source,)) and not self.forward[source]
         return is_end and len(self.computation.users[source]) > 1
 
     def _is_unmarked_update(
-        self, position: int, operands: Iterable[int], found: list[frozenset[int]]
+        self, position: int, operands: Iterable[int], sources: list[frozenset[int]]
     ) -> bool:
         """Whether the dump marks what is backward, not this op, and it reads gradients alone."""
         if "bwd" not in self.marks.values() or self.forward[position]:
             return False
-        return all(self.marks.get(v) == "bwd" for i in operands for v in found[i]) and all(
-            found[i] for i in operands
+        return all(self.marks.get(v) == "bwd" for i in operands for v in sources[i]) and all(
+            sources[i] for i in operands
         )
 
     def is_bent(self, position: int) -> bool:
@@ -228,14 +230,14 @@ class GradientWalk:
 
     def late(self) -> Mask:
         """Return what depends on data through gradients alone, and is made as norms are."""
-        found = Mask(len(self.computation.instructions))
+        is_late = Mask(len(self.computation.instructions))
         for position, op in enumerate(self.computation.instructions):
             known = position in self.gradients or position in self.backward
             if known or position in self.update:
-                found[position] = 1
+                is_late[position] = 1
             elif self.varying[position] and op.operands and op.opcode in SHRINKING:
-                found[position] = all(found[i] or not self.varying[i] for i in op.operands)
-        return found
+                is_late[position] = all(is_late[i] or not self.varying[i] for i in op.operands)
+        return is_late
 
 
 def is_number(op: Instruction) -> bool:

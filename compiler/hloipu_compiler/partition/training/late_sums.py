@@ -41,14 +41,14 @@ def with_late_sums(
     entry, sums = module.entry, Sums(module)
     if not any(op.opcode in opcodes for op in entry.instructions):
         return module, phases
-    found = {
+    summed = {
         g.position: each
         for g in phases.gradients
         if (each := _sum(entry, phases, sums, g.position, opcodes)) is not None
     }
-    if not found:
+    if not summed:
         return module, phases
-    moved = MovedSums(entry, sums, found, comes_late=True)
+    moved = MovedSums(entry, sums, summed, comes_late=True)
     phase = [
         UPDATE if at in moved.late else phases.phase[moved.origin[at]]
         for at in range(len(moved.instructions))

@@ -35,7 +35,7 @@ def losses_of(
     if "fwd" in marked_phases(entry).values():
         return [-1]
     new = {pair[1] for pair in state}
-    found = []
+    candidates = []
     for number, position in enumerate(results):
         if position is None or number in new or not varying[position]:
             continue
@@ -44,8 +44,8 @@ def losses_of(
             continue
         cone = ancestors(entry, [position])
         if is_float(entry.instructions[position]) and any(cone[i] for i in weights):
-            found.append((sum(cone), number))
-    return [number for _, number in sorted(found)]
+            candidates.append((sum(cone), number))
+    return [number for _, number in sorted(candidates)]
 
 
 def _asked(

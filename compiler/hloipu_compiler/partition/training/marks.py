@@ -16,12 +16,12 @@ def marked_phases(computation: Computation) -> dict[int, str]:
 
     Raises StagingError E0519 for an attribute that names no phase.
     """
-    found: dict[int, str] = {}
+    phase_of: dict[int, str] = {}
     for position, op in enumerate(computation.instructions):
         phase = _attribute(op) or _from_name(op)
         if phase:
-            found[position] = phase
-    return found
+            phase_of[position] = phase
+    return phase_of
 
 
 def names_backward_ops(computation: Computation) -> bool:
@@ -31,12 +31,12 @@ def names_backward_ops(computation: Computation) -> bool:
 
 def marked_stages(computation: Computation) -> dict[int, int]:
     """Return the stage of every op whose attribute `ipu_stage` says so; as `stated_number`."""
-    found: dict[int, int] = {}
+    stage_of: dict[int, int] = {}
     for position, op in enumerate(computation.instructions):
         stage = stated_number(op, "ipu_stage")
         if stage is not None:
-            found[position] = stage
-    return found
+            stage_of[position] = stage
+    return stage_of
 
 
 def stated_number(op: Instruction, key: str) -> int | None:

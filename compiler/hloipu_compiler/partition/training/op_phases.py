@@ -161,12 +161,12 @@ class NonTrainableState:
 
 def _steep(entry: Computation, losses: Iterable[int]) -> Mask:
     """Return what losses depend on by floats alone."""
-    found = Mask(len(entry.instructions))
+    is_steep = Mask(len(entry.instructions))
     for position in losses:
-        found[position] = 1
+        is_steep[position] = 1
     for position in range(len(entry.instructions) - 1, -1, -1):
-        if found[position]:
+        if is_steep[position]:
             for i in entry.instructions[position].operands:
                 if has_slope(entry.instructions[i]):
-                    found[i] = 1
-    return found
+                    is_steep[i] = 1
+    return is_steep
