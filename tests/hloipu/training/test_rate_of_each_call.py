@@ -40,6 +40,7 @@ def step(params: Weights, lr: Any, x: Any, y: Any) -> tuple[Weights, Any]:
     return jax.tree.map(lambda w, slope: w - lr * slope, params, slopes), found
 
 
+GRADIENTS = jax.jit(jax.grad(loss))
 LOWERED = hloipu.jax.lower(step, W, jnp.float32(0), X[0], Y[0], donate=0)
 STATE = LOWERED.state
 
@@ -51,7 +52,7 @@ def by_hand(cut: dict[str, Any]) -> Iterator[Weights]:
     parts = 1 if cut.get("reduction") == "sum" else count
     for rate in RATES:
         for _ in range(STEPS_PER_CALL):
-            slopes = [jax.grad(loss)(w, X[n], Y[n]) for n in range(taken, taken + count)]
+            slopes = [GRADIENTS(w, X[n], Y[n]) for n in range(taken, taken + count)]
             taken += count
             total = jax.tree.map(lambda *each: sum(each) / parts, *slopes)
             w = jax.tree.map(lambda a, b, rate=rate: a - rate * b, w, total)
