@@ -117,10 +117,11 @@ def by_jax(keys: list[Any], micro_batches: int = 1) -> tuple[Array, Any]:
     """Return losses by micro-batch and replica, and the weights, of `splitting`."""
     w, keys, losses = jnp.asarray(WEIGHTS), [jnp.asarray(k) for k in keys], []
     rows = iter(ROWS)
+    step = jax.jit(splitting)
     for _ in range(UPDATES):
         changes = []
         for _ in range(micro_batches):
-            made = [splitting(w, key, next(rows)) for key in keys]
+            made = [step(w, key, next(rows)) for key in keys]
             changes += [new - w for new, _, _ in made]
             keys = [key for _, key, _ in made]
             losses.append([loss for _, _, loss in made])

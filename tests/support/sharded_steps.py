@@ -165,6 +165,7 @@ def updated(state: Any, grads: Any) -> Any:
     return {"p": p, "m": m, "v": v, "t": count}
 
 
+_GRADIENTS, _UPDATED = jax.jit(jax.value_and_grad(loss)), jax.jit(updated)
 STEPS = 4
 BATCHES = draws((STEPS, 16, 16), (STEPS, 16, 8), seed=5)
 
@@ -185,13 +186,13 @@ def trained(
     step: Sharded, steps: int = STEPS, micro_batches: int = 1
 ) -> tuple[list[Array], list[float]]:
     """Return the state after so many updates on one device, leaf by leaf, and the losses."""
-    state, losses, one = step.arguments[0], [], jax.jit(jax.value_and_grad(loss))
+    state, losses = step.arguments[0], list[float]()
     for first in range(0, steps * micro_batches, micro_batches):
         rows = range(first, first + micro_batches)
-        found = [one(state["p"], *(array[n] for array in BATCHES)) for n in rows]
+        found = [_GRADIENTS(state["p"], *(array[n] for array in BATCHES)) for n in rows]
         losses += [float(value) for value, _ in found]
         grads = jax.tree.map(lambda *each: sum(each) / len(each), *(g for _, g in found))
-        state = updated(state, grads)
+        state = _UPDATED(state, grads)
     return [np.asarray(leaf) for leaf in jax.tree.leaves(state)], losses
 
 
