@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field, replace
+from functools import partial
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -349,7 +350,7 @@ def _with_code_weighed(
             break
         form = Attempt(attempt.options, weighs_code=True, parts_reductions=parts_reductions)
         with doing(told):
-            program = search.tried(lambda form=form: attempts.program(form))
+            program = search.tried(partial(attempts.program, form))
         if program is not None:
             weighed.append((form, program))
     with attempts.phase("memory"):
