@@ -281,10 +281,17 @@ def _leaner(
         if program.fits:
             return program
     attempt, first = Attempt(options), program
-    planned = _with_smaller_products(attempts, attempt, program, search)
+    planned = WithRooms(program, program, {})
+    with phase("memory"):
+        lacks_for_code = not program.memory_plan.has_room_for_code
+    if lacks_for_code:
+        # Smaller products have more pieces, so they take more code.
+        attempt, planned = _with_code_weighed(attempts, attempt, planned, program, search)
+    if not attempt.weighs_code:
+        planned = _with_smaller_products(attempts, attempt, program, search)
     makes_again = options.recompute == "auto" and not options.passes
     if makes_again and not planned.best.fits and may_make_again(planned.least):
-        cheap = Attempt(replace(options, recompute="cheap"))
+        cheap = replace(attempt, options=replace(options, recompute="cheap"))
         with doing("; ".join(changes(options, cheap.options))):
             again = search.tried(lambda: attempts.program(cheap))
         if again is not None:
@@ -292,7 +299,8 @@ def _leaner(
             with phase("memory"):
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
                     attempt, planned, first = cheap, others, again
-    if not planned.best.fits and may_weigh_code(first):
+    was_weighed = attempt.weighs_code or (lacks_for_code and first is program)
+    if not planned.best.fits and not was_weighed:
         attempt, planned = _with_code_weighed(attempts, attempt, planned, first, search)
     program, least, rooms, _ = planned
     with phase("memory"):
@@ -344,6 +352,8 @@ def _with_code_weighed(
     `attempt`: by which `first` was made, and `planned` of that. What products of `planned` do
     without was the code's, so they are planned anew, in the form that lacks least first.
     """
+    if not may_weigh_code(first):
+        return attempt, planned
     weighed: list[tuple[Attempt, CompiledProgram]] = []
     for parts_reductions, told in _WEIGHED_FORMS.items():
         if weighed and (weighed[0][1].fits or attempt.options.outline != "on"):

@@ -178,6 +178,7 @@ def test_code_is_weighed_in_the_form_that_lacks_least(
         least = lacks(forms[smaller[-1]][1])
         return leaner.WithRooms(least, least, {})
 
+    monkeypatch.setattr(attempts, "may_weigh_code", lambda _: True)
     monkeypatch.setattr(attempts, "_with_smaller_products", with_smaller_products)
     tried = SimpleNamespace(program=program, phase=unclocked)
     search = SimpleNamespace(tried=lambda attempt: attempt())
