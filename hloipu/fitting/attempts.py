@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import field, replace
+from functools import partial
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -13,9 +14,8 @@ from hloipu.fitting.leaner import (
     changes,
     lacking_bytes,
     leaner_options,
-    may_lack_for_code,
     may_make_again,
-    with_code_weighed,
+    may_weigh_code,
     with_smaller_products,
     with_smaller_shares,
 )
@@ -42,6 +42,14 @@ _MOST_PERCENT = 101
 
 _KEPT = 2
 """Cuts and modules: those with equal blocks as functions and those without."""
+
+_WEIGHED_FORMS = MappingProxyType(
+    {
+        True: "weighing the code of stages and functions",
+        False: "trying functions without single reductions",
+    }
+)
+"""What is tried with and without reductions as functions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,10 +281,17 @@ def _leaner(
         if program.fits:
             return program
     attempt, first = Attempt(options), program
-    planned = _with_smaller_products(attempts, attempt, program, search)
+    planned = WithRooms(program, program, {})
+    with phase("memory"):
+        lacks_for_code = not program.memory_plan.has_room_for_code
+    if lacks_for_code:
+        # Smaller products have more pieces, so they take more code.
+        attempt, planned = _with_code_weighed(attempts, attempt, planned, program, search)
+    if not attempt.weighs_code:
+        planned = _with_smaller_products(attempts, attempt, program, search)
     makes_again = options.recompute == "auto" and not options.passes
     if makes_again and not planned.best.fits and may_make_again(planned.least):
-        cheap = Attempt(replace(options, recompute="cheap"))
+        cheap = replace(attempt, options=replace(options, recompute="cheap"))
         with doing("; ".join(changes(options, cheap.options))):
             again = search.tried(lambda: attempts.program(cheap))
         if again is not None:
@@ -284,20 +299,9 @@ def _leaner(
             with phase("memory"):
                 if lacking_bytes(others.least) < lacking_bytes(planned.least):
                     attempt, planned, first = cheap, others, again
-    if not planned.best.fits:
-        weighing = Attempt(attempt.options, weighs_code=True)
-        with doing("weighing the code of stages and functions"):
-            lighter = search.tried(
-                lambda: with_code_weighed(first, phase, lambda: attempts.program(weighing))
-            )
-        if lighter is not None and lighter is not first:
-            # What products had to do without was the code's: they are planned anew.
-            others = _with_smaller_products(attempts, weighing, lighter, search, planned)
-            with phase("memory"):
-                if lacking_bytes(others.least) < lacking_bytes(planned.least):
-                    attempt, planned = weighing, others
-    if attempt.options.outline == "on" and not planned.best.fits:
-        attempt, planned = _with_joined_reductions(attempts, attempt, planned, search)
+    was_weighed = attempt.weighs_code or (lacks_for_code and first is program)
+    if not planned.best.fits and not was_weighed:
+        attempt, planned = _with_code_weighed(attempts, attempt, planned, first, search)
     program, least, rooms, _ = planned
     with phase("memory"):
         if program.fits:
@@ -340,26 +344,35 @@ def _without_functions(
     return tried if tried is not None and is_better else program
 
 
-def _with_joined_reductions(
-    attempts: Attempts, attempt: Attempt, planned: WithRooms, search: Search
+def _with_code_weighed(
+    attempts: Attempts, attempt: Attempt, planned: WithRooms, first: CompiledProgram, search: Search
 ) -> tuple[Attempt, WithRooms]:
-    """Return an attempt whose norms keep their reductions together if that takes less code.
+    """Return an attempt in which code has its price if that lacks less, and what came of it.
 
-    `attempt`: by which `planned` was made, which lacks memory that code can lie in.
+    `attempt`: by which `first` was made, and `planned` of that. What products of `planned` do
+    without was the code's, so they are planned anew, in the form that lacks least first.
     """
-    with attempts.phase("memory"):
-        least = planned.least
-        if least.memory_plan.has_room_for_code or not may_lack_for_code(least):
-            return attempt, planned
-    joined = Attempt(attempt.options, weighs_code=True, parts_reductions=False)
-    with doing("trying functions without single reductions"):
-        program = search.tried(lambda: attempts.program(joined))
-    if program is None:
+    if not may_weigh_code(first):
         return attempt, planned
-    others = _with_smaller_products(attempts, joined, program, search, planned)
+    weighed: list[tuple[Attempt, CompiledProgram]] = []
+    for parts_reductions, told in _WEIGHED_FORMS.items():
+        if weighed and (weighed[0][1].fits or attempt.options.outline != "on"):
+            break
+        form = Attempt(attempt.options, weighs_code=True, parts_reductions=parts_reductions)
+        with doing(told):
+            program = search.tried(partial(attempts.program, form))
+        if program is not None:
+            weighed.append((form, program))
     with attempts.phase("memory"):
-        is_less = lacking_bytes(others.least) < lacking_bytes(planned.least)
-        return (joined, others) if is_less else (attempt, planned)
+        weighed.sort(key=lambda x: lacking_bytes(x[1]))
+    for form, program in weighed:
+        if planned.best.fits or lacking_bytes(program) >= lacking_bytes(first):
+            break
+        others = _with_smaller_products(attempts, form, program, search, planned)
+        with attempts.phase("memory"):
+            if lacking_bytes(others.least) < lacking_bytes(planned.least):
+                attempt, planned = form, others
+    return attempt, planned
 
 
 def _with_smaller_products(

@@ -147,25 +147,13 @@ def with_smaller_shares(
     return least
 
 
-def with_code_weighed(
-    program: CompiledProgram, phase: Clock, compile_again: Callable[[], CompiledProgram]
-) -> CompiledProgram:
-    """Return a program in which code of stages and functions had its price, if that lacks less.
+def may_weigh_code(program: CompiledProgram) -> bool:
+    """Whether a program may fit if code of its stages and functions has its price.
 
     So long as a program fits, what code would cost is not worth the cycles.
     """
-    if not may_lack_for_code(program):
-        return program
-    lacking = lacking_bytes(program)
     if not program.program.functions and not _is_cut(program):
-        return program
-    tried = compile_again()
-    with phase("memory"):
-        return tried if lacking_bytes(tried) < lacking else program
-
-
-def may_lack_for_code(program: CompiledProgram) -> bool:
-    """Whether no more is lacking than all of the code takes."""
+        return False
     code = max(int(ipu.code_bytes.max()) for ipu in program.memory_plan.ipus)
     most = code * program.machine.chip.tiles_per_ipu
     return program.code_memory and lacking_bytes(program) <= most

@@ -141,3 +141,54 @@ def test_smaller_code_is_taken_at_once_if_it_is_fast_enough(
     tried = attempts.Attempts(cast(Module, None), unclocked, lambda *_: draft)
     assert tried.looked_at(draft) is (smaller if is_taken else draft)
     assert tried.fastest(draft) is (smaller if fits else draft)
+
+
+@pytest.mark.parametrize(
+    ("outline", "parted", "joined", "compiled", "planned", "chosen"),
+    [
+        ("on", (60, 5), (5, 0), [True, False], [False], False),  # products of 5 fit at once
+        ("on", (60, 0), (70, 0), [True, False], [True], True),
+        ("on", (60, 50), (70, 40), [True, False], [True, False], False),
+        ("on", (0, 0), (0, 0), [True], [True], True),  # it fits: no other form is compiled
+        ("auto", (60, 50), (5, 0), [True], [True], True),  # nothing is a function
+        ("on", (100, 0), (90, 80), [True, False], [False], False),  # 100 is no less than before
+    ],
+)
+def test_code_is_weighed_in_the_form_that_lacks_least(
+    outline: str,
+    parted: tuple[int, int],
+    joined: tuple[int, int],
+    compiled: list[bool],
+    planned: list[bool],
+    chosen: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of each form: what it lacks at first, and with smaller products; 100 without code's price."""
+    forms, smaller = {True: parted, False: joined}, list[bool]()
+    monkeypatch.setattr(leaner, "lacking_by_ipu", lambda x: [max(0, x.lacking) * TILES])
+    first = lacks(100)
+    made: list[bool] = []
+
+    def program(attempt: attempts.Attempt) -> CompiledProgram:
+        made.append(attempt.parts_reductions)
+        return lacks(forms[made[-1]][0])
+
+    def with_smaller_products(_: object, form: attempts.Attempt, *__: object) -> leaner.WithRooms:
+        smaller.append(form.parts_reductions)
+        least = lacks(forms[smaller[-1]][1])
+        return leaner.WithRooms(least, least, {})
+
+    monkeypatch.setattr(attempts, "may_weigh_code", lambda _: True)
+    monkeypatch.setattr(attempts, "_with_smaller_products", with_smaller_products)
+    tried = SimpleNamespace(program=program, phase=unclocked)
+    search = SimpleNamespace(tried=lambda attempt: attempt())
+    attempt, result = attempts._with_code_weighed(
+        cast(attempts.Attempts, tried),
+        attempts.Attempt(Options(outline=outline)),
+        leaner.WithRooms(first, first, {}),
+        first,
+        cast(Any, search),
+    )
+    assert (made, smaller) == (compiled, planned)
+    assert attempt.parts_reductions is chosen
+    assert cast(Any, result.least).lacking == forms[chosen][1]
