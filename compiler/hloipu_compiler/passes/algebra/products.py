@@ -48,7 +48,7 @@ def _magnitude(kind: ElementType) -> int:
         return 1
     if not kind.is_integer or kind.bits > 8:
         return 0
-    return 2 ** (kind.bits - 1) if _is_signed(kind) else 2**kind.bits - 1
+    return 1 << (kind.bits - 1) if _is_signed(kind) else (1 << kind.bits) - 1
 
 
 def _is_signed(kind: ElementType) -> bool:
@@ -126,10 +126,8 @@ def _pieces(
     x: Instruction, left: ArrayShape, right: ArrayShape, longest: int
 ) -> list[tuple[int, int]]:
     """Return the ranges of terms that are summed in f32 at once; none where they cannot be cut."""
-    if x.opcode == "convolution":
-        labels = x.attributes.get("dim_labels")
-        if not isinstance(labels, ConvolutionLabels):
-            return []
+    labels = x.attributes.get("dim_labels")
+    if isinstance(labels, ConvolutionLabels):
         depth = right.element_count // right.dimensions[labels.rhs.index("o")]
         return [(0, depth)] if depth <= longest else []
     contracting = x.attributes.integers("lhs_contracting_dims")
