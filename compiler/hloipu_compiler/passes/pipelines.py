@@ -3,6 +3,7 @@
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.indexing import CompareScattered
+from hloipu_compiler.passes.algebra.products import NarrowProducts
 from hloipu_compiler.passes.algebra.repeats import CheapenDivisions, FactorSums
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
@@ -53,6 +54,7 @@ _BACK = (
     Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
     FactorSums(),
     CheapenDivisions(),
+    NarrowProducts(),
     EliminateDeadCode(),
     FuseElementwise(),
     EliminateDeadCode(),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from math import prod
 
+from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, grid, split
 from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, splits_of
 from hloipu_compiler.planners.searching import Candidate, descend
@@ -18,6 +19,9 @@ from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
+
+_COMPARED = 4
+"""Grids that are priced with the way of the result, too; assumed: others are dearer by far."""
 
 _Placing = Callable[[Candidate], Placement]
 
@@ -91,6 +95,21 @@ def transposition_preference(
     indexing = best.codelet.indexing([tensor], [result])
     spans = best.placement.spans(indexing.operands[0], tensor.shape)
     return (Mapping(best.placement.tiles, spans), saved) if saved > 0 else None
+
+
+def wished_first(machine: Machine, stages: tuple[Stage, ...], op: MovableOp) -> tuple[Stage, ...]:
+    """Return stages with the one first from which the result comes cheapest to its readers.
+
+    A result that is cut within what a reader takes as one run arrives there in single elements.
+    """
+    tensor, lying = op.operands[0]
+    work = Work(machine, op.codelet, (PlacedOperand(tensor, lying),), op.results, op.code_price)
+    least_tiles = -(-stages[0].placement.tiles.count // 2)
+    wishes = candidates(work.indexing, (), op.preferences, least_tiles, ())
+    near = [stage.placement for stage in stages[:_COMPARED]]
+    best = cheapest(machine, op, [*near, *wishes])
+    others = [stage for stage in stages if stage.placement != best]
+    return (staged(work, best), *others)
 
 
 def planned_transpose(op: str, tensor: Tensor, stages: tuple[Stage, ...]) -> PlannedOp:

@@ -27,7 +27,7 @@ EXACT = UNFLUSHED | frozenset(
     "rng all-gather all-to-all ragged-all-to-all collective-permute collective-broadcast "
     "infeed outfeed and or xor not after-all add-dependency domain".split()
 )
-"""Ops that round nothing, or whose callees do."""
+"""Ops that round nothing, or whose callees do; `is_exact` knows of the modulus."""
 LIBRARY_FACTOR = 8.0
 """Of LAPACK's routines: that of `cholesky` and `triangular-solve`."""
 COMPILED_ULPS = {"divide": 1.5, "multiply": 0.5}
@@ -93,6 +93,18 @@ def _sums(user: Instruction, is_summed: bool) -> bool:
     return user.opcode not in _KEEPING_PRODUCTS and any(k.is_float or k.is_complex for k in kinds)
 
 
+def is_exact(computation: Computation, instruction: Instruction) -> bool:
+    """Whether an op rounds nothing itself, as `abs` and `sign` do of complex numbers."""
+    if instruction.opcode not in EXACT:
+        return False
+    return instruction.opcode not in ULPS_COMPLEX or not _is_of_complex(computation, instruction)
+
+
+def _is_of_complex(computation: Computation, instruction: Instruction) -> bool:
+    operands = [computation.instructions[at].shape for at in instruction.operands]
+    return any(x.element_type.is_complex for shape in operands for x in array_leaves(shape))
+
+
 def freedom_of(
     module: Module,
     computation: Computation,
@@ -125,7 +137,8 @@ def freedom_of(
                 element.mantissa_bits, FACTORS[instruction.opcode], updates_per_element + 1
             )
         return _sum_freedom(bits, FACTORS[instruction.opcode], _terms(computation, instruction))
-    table = ULPS_COMPLEX if element.is_complex else ULPS_F64 if bits == 52 else ULPS_F32
+    is_complex = element.is_complex or _is_of_complex(computation, instruction)
+    table = ULPS_COMPLEX if is_complex else ULPS_F64 if bits == 52 else ULPS_F32
     steps = table.get(instruction.opcode, 0)
     if instruction.name in summed or (table is ULPS_F32 and instruction.opcode == "divide"):
         steps = max(steps, COMPILED_ULPS.get(instruction.opcode, 0))

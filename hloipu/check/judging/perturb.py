@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from hloipu.check.judging.op_freedom import (
-    EXACT,
     freedom_of,
+    is_exact,
     logistic_quotients,
     summed_products,
 )
@@ -140,7 +140,7 @@ class _Writing:
             instruction = self._calling(instruction, form)
         kinds = [leaf.element_type for leaf in array_leaves(instruction.shape)]
         rounds = self._form != "region" and any(k.is_float or k.is_complex for k in kinds)
-        if not rounds or instruction.opcode in EXACT or is_identity(instruction):
+        if not rounds or is_exact(self._old, instruction) or is_identity(instruction):
             return self._writer.widen(instruction, operands)
         if instruction.opcode == "convert":
             return self._ops.rounded(self._writer.widen(instruction, operands), instruction.shape)

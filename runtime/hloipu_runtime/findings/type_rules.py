@@ -107,11 +107,18 @@ def emulated(facts: Facts) -> Iterator[Finding]:
             facts.source_of.get(name, ""),
             f"{name} computes on {kinds[name]}, which the chip has no instructions for: {spent:,} "
             "cycles, assumed",
-            "use 32 bits (jax_enable_x64 off, int32 indices)",
+            _cure_of_emulated(kinds[name]),
             spent // 2,
             0,
             {"cycles": spent, "element_type": kinds[name]},
         )
+
+
+def _cure_of_emulated(kind: str) -> str:
+    if kind == "c64":
+        return "compute on real and imaginary parts as f32, without the products with parts of zero"
+    narrow = {"f64": "f32", "c128": "c64", "u64": "uint32"}.get(kind, "int32")
+    return f"use {narrow} (jax_enable_x64 off)"
 
 
 def _emulated_kind(facts: Facts, groups: tuple[VertexGroup, ...]) -> str:

@@ -223,3 +223,34 @@ ENTRY e {{
         wrong = right.copy()
         wrong[3] += step
         assert not all(r.agrees for r in compare_outputs(module, [wrong], [right], truth))
+
+
+MODULUS = """HloModule m
+ENTRY e {
+  x = c64[512] parameter(0)
+  a = f32[512] abs(x)
+  s = c64[512] sign(x)
+  ROOT t = (f32[512], c64[512]) tuple(a, s)
+}
+"""
+
+
+def test_moduli_of_complex_numbers_are_rounded(xla_cpu: XlaCpu) -> None:
+    """`abs` and `sign` move bits of floats; of complex numbers they compute: formulas differ."""
+    module = parse(MODULUS)
+    parts = np.random.default_rng(11).normal(size=(2, 512)).astype(np.float32)
+    x = (parts[0] + 1j * parts[1]).astype(np.complex64)
+    truth = truth_of(xla_cpu, module, [x])
+    assert truth is not None
+    more = truth.draw(range(9, 13))
+    truth = replace(truth, draw=lambda _numbers: more)
+    root = np.sqrt(x.real * x.real + x.imag * x.imag)
+    theirs = [root, x / root]
+    exact = np.abs(x.astype(np.complex128)).astype(np.float32)
+    assert (exact != root).any()
+    for size in (root, exact):
+        ours = [size, x / size]
+        assert all(r.agrees for r in compare_outputs(module, ours, theirs, truth))
+    larger = root * np.float32(1 + 1e-5)
+    for wrong in ([larger, x / root], [root, x / larger]):
+        assert not all(r.agrees for r in compare_outputs(module, wrong, theirs, truth))

@@ -209,12 +209,19 @@ def test_what_runs_beside_an_op_is_not_its_own() -> None:
     assert "index-bound" not in kinds(few, many)
 
 
-def test_computing_on_what_the_chip_has_not() -> None:
+@pytest.mark.parametrize(
+    ("kind", "narrow"),
+    [("f64", "use f32 "), ("s64", "use int32 "), ("c128", "use c64 "), ("c64", "as f32")],
+)
+def test_computing_on_what_the_chip_has_not(kind: str, narrow: str) -> None:
+    """The cure is a type of fewer bits; c64 is wide by its two parts, which are f32 already."""
     make = Maker()
-    x = make.variable((4000,), rows((4000,), row(4)), "f64")
-    y = make.variable((4000,), rows((4000,), row(4)), "f64")
+    x = make.variable((4000,), rows((4000,), row(4)), kind)
+    y = make.variable((4000,), rows((4000,), row(4)), kind)
     finding = found(make.program(ComputeSet((make.group((x,), y, "a.1"),))))["emulated-type"]
-    assert finding.evidence == {"cycles": 1000, "element_type": "f64"}
+    assert finding.evidence == {"cycles": 1000, "element_type": kind}
+    assert narrow in finding.cure
+    assert ("x64" in finding.cure) == (kind != "c64")
 
 
 def test_a_tile_far_above_the_mean() -> None:

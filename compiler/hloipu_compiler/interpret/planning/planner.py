@@ -16,7 +16,7 @@ from hloipu_compiler.interpret.planning.site import (
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
-from hloipu_compiler.ir.shapes import TupleShape
+from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_runtime.errors import UnsupportedError
 
 Slots = tuple[int, ...]
@@ -29,7 +29,7 @@ VIEWS_OF_CONSTANTS = frozenset({"broadcast", "iota", "transpose", "slice"})
 
 
 SCALAR_IDENTITIES = frozenset({"reshape", "broadcast", "bitcast", "transpose", "reverse", "slice"})
-"""Ops that do nothing to a scalar, whatever they do to an array."""
+"""Ops that do nothing to a scalar of the same type, whatever they do to an array."""
 
 
 class Planner:
@@ -126,6 +126,9 @@ class _Draft:
             return tuple(slot for operand in instruction.operands for slot in self.values[operand])
         if instruction.opcode == "get-tuple-element":
             return self._element(instruction)
+        if self.lifted and instruction.opcode == "bitcast" and self._changes_type(instruction):
+            # Of a scalar, all that a bitcast does: XLA writes one into its comparators of floats.
+            instruction = instruction._replace(opcode="bitcast-convert")
         if instruction.opcode in FORWARDED or (
             self.lifted and (instruction.opcode in SCALAR_IDENTITIES or is_identity(instruction))
         ):
@@ -170,6 +173,15 @@ class _Draft:
         self.constants += zip(slots, leaves, strict=True)
         self.constant_values.update(zip(slots, leaves, strict=True))
         return slots
+
+    def _changes_type(self, instruction: Instruction) -> bool:
+        before = self.computation.instructions[instruction.operands[0]].shape
+        after = instruction.shape
+        return (
+            isinstance(before, ArrayShape)
+            and isinstance(after, ArrayShape)
+            and before.element_type is not after.element_type
+        )
 
     def _element(self, instruction: Instruction) -> Slots:
         shape = self.computation.instructions[instruction.operands[0]].shape

@@ -12,8 +12,10 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
+from hloipu_compiler.planners.op_grids import MovableOp
 from hloipu_compiler.planners.placing import moved
 from hloipu_compiler.planners.redistribution import redistribution
+from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import text_node, text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
@@ -107,9 +109,23 @@ def _transposed(
         return builder.compute(Transpose(permutation), [source], results)[0]
     tensor = source.tensor
     lying = builder.variables[source.variable].mapping
-    from hloipu_compiler.planners.transposing import planned_transpose, transpositions
+    from hloipu_compiler.planners.transposing import (
+        planned_transpose,
+        transpositions,
+        wished_first,
+    )
 
     stages = transpositions(builder.machine, tensor, permutation, lying, builder.code_price)
+    if builder.preferences:
+        op = MovableOp(
+            Transpose(permutation),
+            ((tensor, lying),),
+            tuple(Tensor(*result) for result in results),
+            tuple(builder.preferences),
+            builder.iterations,
+            builder.code_price,
+        )
+        stages = wished_first(builder.machine, stages, op)
     builder.explains(lambda: planned_transpose(builder.origin, tensor, stages))
     placement = stages[0].placement
     if placement.tiles != lying.tiles and 2 * placement.tiles.count <= builder.tile_count:

@@ -94,6 +94,12 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
             return made
 
         return real
+    if opcode in ("real", "imag"):
+        # Kernels may return a view of the operand, whose buffer others get while it is read.
+        part = storage_dtype(element_type)
+        return lambda x, out: unary(
+            opcode, x[0], argument, np.empty(x[0].shape, part) if out is None else out
+        )
     # Kernels of another result type make it themselves.
     keeps_type = argument == element_type
     return lambda x, out: unary(opcode, x[0], argument, out if keeps_type else None)

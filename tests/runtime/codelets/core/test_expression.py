@@ -15,8 +15,9 @@ from hloipu_runtime.codelets.core.expression import (
     plan_of,
     region,
 )
-from hloipu_runtime.codelets.core.expression_steps import STEPS
+from hloipu_runtime.codelets.core.expression_steps import STEPS, WRITES_OUT
 from hloipu_runtime.errors import UnsupportedError, UsageError
+from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import from_storage, storage_dtype, user_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary
@@ -431,3 +432,34 @@ def test_views_of_operands_are_read_before_these_are_overwritten(
     doubled, kept = plan_of(expression).bound([x.shape], x.shape)([x], outs)
     np.testing.assert_array_equal(doubled, 2 * before)
     np.testing.assert_array_equal(kept, -before if is_read_on else before)
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_parts_of_complex_numbers_outlive_these(size: int) -> None:
+    """`real` and `imag` are read after what they are parts of could be written over."""
+    nodes = (
+        node("add", 0, 0, t="c64"),
+        node("real", 1),
+        node("imag", 1),
+        node("multiply", 0, 0, t="c64"),
+        node("complex", 3, 2, t="c64"),
+        node("subtract", 5, 4, t="c64"),
+    )
+    x = _numbers("c64", size, seed=11)
+    (found,) = evaluate(Expression(("c64",), nodes, (6,)), [x])
+    double = x + x
+    np.testing.assert_array_equal(found, double.imag + 1j * double.real - x * x)
+
+
+@pytest.mark.parametrize("element_type", ["f32", "bf16", "s32", "c64", "c128"])
+def test_unary_ops_share_no_memory_with_their_operand(element_type: str) -> None:
+    """Buffers are written over once they are read for the last time: views would be, too."""
+    x = _numbers(element_type, SMALL, seed=12)
+    for op in sorted(WRITES_OUT & UNARY.keys()):
+        try:
+            unary(op, x, element_type)
+        except UnsupportedError:
+            continue
+        with quietly():
+            made = STEPS[op]((element_type,), element_type, {})([x], None)
+        assert not np.shares_memory(made, x), op

@@ -1,0 +1,168 @@
+"""Multiplies numbers of 8 bits and fewer as f16, which holds each of them exactly.
+
+The matrix units know f16 and f32 alone. A product of others is a loop that multiplies integers one
+by one, or that brings 8-bit floats to f16 on every tile that takes part, again in every piece:
+
+    p = s32[9,7] dot(x, y)                         a = f16[9,64] convert(x)
+                                                   b = f16[64,7] convert(y)
+                                                   f = f32[9,7] dot(a, b)
+                                                   p = s32[9,7] convert(f)
+
+Floats of 8 bits and fewer are numbers of f16, and sums of them are kept in f32 either way. Sums of
+integers are exact in f32, in any order, while none can pass 2^24: longer ones of a `dot` are cut
+into pieces that cannot, which are added up as integers.
+"""
+
+from math import prod
+from typing import ClassVar
+
+from hloipu_compiler.ir.attributes import Attributes, ConvolutionLabels, SliceRange
+from hloipu_compiler.ir.graph import Instruction, Module
+from hloipu_compiler.ir.ops import PRODUCTS
+from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.passes.algebra.movement import became, static
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import (
+    Draft,
+    Rule,
+    rewritten_in_place,
+    with_operands,
+)
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.element_types import ELEMENT_TYPES, F32, GRIDS, PRED, S32, ElementType, Kind
+from hloipu_runtime.frozen import dataclass
+
+_F16 = ELEMENT_TYPES["f16"]
+_EXACT_IN_F32 = 2**24
+_SIDES = ("lhs", "rhs")
+_LINE = 16
+"""Pieces are multiples of this deep, which a position of the matrix units takes at once."""
+_MOST_PIECES = 64
+"""Of one sum; assumed: longer ones, of 65,536 terms and more, stay as they are."""
+
+
+def _magnitude(kind: ElementType) -> int:
+    """Return the largest magnitude of integers that f16 holds exactly; 0 of other types."""
+    if kind is PRED:
+        return 1
+    if not kind.is_integer or kind.bits > 8:
+        return 0
+    return 1 << (kind.bits - 1) if _is_signed(kind) else (1 << kind.bits) - 1
+
+
+def _is_signed(kind: ElementType) -> bool:
+    return kind.kind is Kind.SIGNED
+
+
+def _is_small_float(kind: ElementType) -> bool:
+    """Whether a float's numbers are numbers of f16: all but those of f8e8m0fnu are."""
+    grid = GRIDS.get(kind.name)
+    return grid is not None and kind.bits <= 8 and grid.largest <= GRIDS["f16"].largest
+
+
+def _before_widening(draft: Draft, at: int) -> int:
+    """Return the small integers that a value is converted from, or the value."""
+    x = draft.made[at]
+    if x.opcode != "convert" or "sharding" in x.attributes:
+        return at
+    before, now = static(draft.shape(x.operands[0])), static(x.shape)
+    if before is None or now is None or not now.element_type.is_integer:
+        return at
+    small, wide = before.element_type, now.element_type
+    is_same_number = wide.bits > small.bits and (_is_signed(wide) or not _is_signed(small))
+    return x.operands[0] if _magnitude(small) and is_same_number else at
+
+
+def _product(draft: Draft, x: Instruction) -> Instruction | None:
+    """Write one product of small numbers on f16."""
+    shape = static(x.shape)
+    if shape is None or len(x.operands) != 2 or "sharding" in x.attributes:
+        return None
+    if "algorithm" in x.attributes or "sparsity" in x.attributes:
+        return None
+    sources = tuple(_before_widening(draft, at) for at in x.operands)
+    left, right = (static(draft.shape(at)) for at in sources)
+    if left is None or right is None or not shape.element_count:
+        return None
+    kinds = (left.element_type, right.element_type)
+    if any(map(_is_small_float, kinds)) and all(_is_small_float(k) or k is _F16 for k in kinds):
+        return with_operands(x, tuple(_half(draft, x, at) for at in sources))._replace(
+            start=-1, end=-1
+        )
+    largest = _magnitude(kinds[0]) * _magnitude(kinds[1])
+    if not largest or not shape.element_type.is_integer:
+        return None
+    pieces = _pieces(x, left, right, _EXACT_IN_F32 // largest)
+    if not pieces:
+        return None
+    halves = [_half(draft, x, at) for at in sources]
+    exact, whole = (ArrayShape(kind, shape.dimensions) for kind in (F32, S32))
+    total = -1
+    for piece in pieces:
+        operands = tuple(
+            _cut(draft, x, side, at, piece) for side, at in zip(_SIDES, halves, strict=True)
+        )
+        name = draft.fresh_name(x.name)
+        last = draft.append(x._replace(name=name, shape=exact, operands=operands, start=-1, end=-1))
+        if len(pieces) == 1 and _is_signed(shape.element_type) and shape.element_type.bits >= 32:
+            return became(x, "convert", (last,))
+        # A float beyond a type's bounds becomes the bound, where an integer wraps.
+        number = draft.add(x, "convert", whole, (last,))
+        total = number if total < 0 else draft.add(x, "add", whole, (total, number))
+    if shape.element_type is S32:
+        return became(x, "add", draft.made[total].operands)
+    return became(x, "convert", (total,))
+
+
+def _half(draft: Draft, x: Instruction, at: int) -> int:
+    shape = static(draft.shape(at))
+    if shape is None or shape.element_type is _F16:
+        return at
+    return draft.add(x, "convert", ArrayShape(_F16, shape.dimensions), (at,))
+
+
+def _pieces(
+    x: Instruction, left: ArrayShape, right: ArrayShape, longest: int
+) -> list[tuple[int, int]]:
+    """Return the ranges of terms that are summed in f32 at once; none where they cannot be cut."""
+    labels = x.attributes.get("dim_labels")
+    if isinstance(labels, ConvolutionLabels):
+        depth = right.element_count // right.dimensions[labels.rhs.index("o")]
+        return [(0, depth)] if depth <= longest else []
+    contracting = x.attributes.integers("lhs_contracting_dims")
+    depth = prod(left.dimensions[d] for d in contracting)
+    if depth <= longest:
+        return [(0, depth)]
+    each = longest // _LINE * _LINE
+    if len(contracting) > 1 or depth > each * _MOST_PIECES:
+        return []
+    return [(start, min(start + each, depth)) for start in range(0, depth, each)]
+
+
+def _cut(draft: Draft, x: Instruction, side: str, at: int, piece: tuple[int, int]) -> int:
+    """Return the part of an operand that a piece of the sum reads."""
+    shape = static(draft.shape(at))
+    contracting = x.attributes.integers(f"{side}_contracting_dims")
+    if shape is None or len(contracting) != 1:
+        return at
+    if piece == (0, shape.dimensions[contracting[0]]):
+        return at
+    ranges = [SliceRange(0, size) for size in shape.dimensions]
+    ranges[contracting[0]] = SliceRange(*piece)
+    part = ArrayShape(_F16, tuple(r.limit - r.start for r in ranges))
+    return draft.add(x, "slice", part, (at,), Attributes({"slice": tuple(ranges)}))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class NarrowProducts(Pass):
+    """Multiplies integers and floats of 8 bits and fewer as f16, where that is exact."""
+
+    name: ClassVar[str] = "narrow-products"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with such products rewritten, new ops on the IPUs of these."""
+        rules: dict[str, Rule] = dict.fromkeys(PRODUCTS, _product)
+        return rewritten_in_place(module, plan, lambda _: rules)

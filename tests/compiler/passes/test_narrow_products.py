@@ -1,0 +1,66 @@
+"""`narrow-products`: products of small numbers, against sums of Python's and numpy's integers."""
+
+import numpy as np
+import pytest
+
+import hloipu
+from hloipu_compiler.interpret.participants import evaluate_everywhere
+from hloipu_compiler.passes.algebra.products import NarrowProducts
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.core.storage import from_bits
+from tests.support.passes import entry, opcodes, parsed
+
+RNG = np.random.default_rng(3)
+DOT = """\
+  x = {left}[6,{depth}] parameter(0)
+  y = {right}[{depth},5] parameter(1)
+  ROOT p = {result}[6,5] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"""
+
+
+def _numbers(kind: str, shape: tuple[int, int]) -> np.ndarray:
+    bounds = np.iinfo(kind.replace("s", "int").replace("u", "uint"))
+    drawn = RNG.integers(bounds.min, bounds.max, shape, endpoint=True)
+    # Rows and columns of the largest magnitude: sums that f32 is just about to round.
+    drawn[0], drawn[:, 0] = bounds.min or bounds.max, bounds.min or bounds.max
+    return drawn.astype(bounds.dtype)
+
+
+@pytest.mark.parametrize("depth", [1, 1024, 1025, 4100])
+@pytest.mark.parametrize(
+    ("left", "right", "result"),
+    [("s8", "s8", "s32"), ("s8", "s8", "u32"), ("u8", "s8", "s32"), ("u8", "u8", "s8"),
+     ("s8", "s8", "s16"), ("s8", "u8", "s64")],
+)  # fmt: skip
+def test_sums_of_integers_are_exact(left: str, right: str, result: str, depth: int) -> None:
+    text = DOT.format(left=left, right=right, result=result, depth=depth)
+    made, _ = NarrowProducts().run(parsed(entry(text)), Plan())
+    dots = [x for x in made.entry.instructions if x.opcode == "dot"]
+    assert {str(x.shape) for x in dots} == {"f32[6,5]"}
+    x, y = _numbers(left, (6, depth)), _numbers(right, (depth, 5))
+    wanted = (x.astype(np.int64) @ y.astype(np.int64)).astype(
+        result.replace("s", "int").replace("u", "uint")
+    )
+    (found,) = evaluate_everywhere(made, x, y)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_tiles_have_the_same_numbers() -> None:
+    text = entry(DOT.format(left="s8", right="s8", result="s32", depth=1100))
+    x, y = _numbers("s8", (6, 1100)), _numbers("s8", (1100, 5))
+    program = hloipu.compile(text, target="tiny")
+    (found,) = program.run(x, y, mode="exact").outputs
+    np.testing.assert_array_equal(found, x.astype(np.int64) @ y.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    "kind", sorted(k for k, e in ELEMENT_TYPES.items() if e.bits == 8 and e.is_float)
+)
+def test_floats_are_multiplied_as_f16_where_it_holds_them(kind: str) -> None:
+    """Of a type's 256 numbers, numpy's f16 says which it holds."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        numbers = from_bits(np.arange(256, dtype=np.uint8), kind).astype(np.float64)
+        is_held = np.array_equal(numbers.astype(np.float16), numbers, equal_nan=True)
+    module = parsed(entry(DOT.format(left=kind, right=kind, result="f32", depth=8)))
+    made, _ = NarrowProducts().run(module, Plan())
+    assert (made is not module) == is_held == (opcodes(made).count("convert") == 2)
