@@ -97,7 +97,8 @@ class Conflicts:
         meet = np.unpackbits(rows, axis=1, count=count, bitorder="little").view(np.bool_)
         meet |= meet.T
         for number, meets in enumerate(meet):
-            self._keep(number, meets.nonzero()[0])
+            if self._room > 0:
+                self._keep(number, meets.nonzero()[0])
 
     def _found(self, number: int) -> Numbers:
         """Return the requests that are live when one is, itself among them."""
