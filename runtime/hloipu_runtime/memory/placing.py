@@ -107,7 +107,7 @@ class Conflicts:
             overlap = self._end[: self._after[rows[0]]] > self._begins[rows[0]]
         else:
             overlap = self._overlapping(rows)
-        near = self._owner[overlap.nonzero()[0]]
+        near: Numbers = self._owner[overlap.nonzero()[0]]
         if self._has_holes:
             once = np.zeros(len(self._grid), np.bool_)
             once[near] = True
