@@ -257,7 +257,8 @@ def test_one_ipu_alone_is_left_as_it_is() -> None:
 
 def test_rounds_with_bytes_spared_are_as_if_each_were_the_only_one() -> None:
     """By one merger, which knows what IPUs have of which the same is asked again."""
-    rounds = ({}, {0: 0, 1: 0}, {0: 256, 1: 0}, {0: 256, 1: 256}, {0: 0, 1: 256}, {0: 0, 1: 0})
+    sizes = ((), (0, 0), (256, 0), (256, 256), (0, 256), (0, 0))
+    rounds = [dict(enumerate(by_ipu)) for by_ipu in sizes]
     outcomes = set()
     for seed in range(12):
         program = side_by_side(drawn(seed), TINY)
