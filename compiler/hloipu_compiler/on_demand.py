@@ -6,8 +6,6 @@ Signs are necessary, not sufficient: what is imported looks closely.
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
-from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.program import Program
 
 if TYPE_CHECKING:
     from hloipu_compiler.graphcore.encoding.flat_step import FlatStep
@@ -68,15 +66,6 @@ def marked_stages(computation: Computation) -> dict[int, int]:
     from hloipu_compiler.partition.training.marks import marked_stages as marked
 
     return marked(computation)
-
-
-def side_by_side(program: Program, machine: Machine) -> Program:
-    """Return the program with its IPUs at work at once, as `program.side_by_side` makes it."""
-    if program.ipus == 1:
-        return program
-    from hloipu_runtime.program.side_by_side import side_by_side as beside
-
-    return beside(program, machine)
 
 
 def _instructions(module: Module) -> list[Instruction]:

@@ -7,11 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hloipu_compiler.compilation import Compilation, CompileRequest
-from hloipu_compiler.on_demand import side_by_side
 from hloipu_runtime.costs.forms import Forms
 from hloipu_runtime.costs.levelling import levelled
 from hloipu_runtime.memory.plan import IpuMemory, MemoryPlan, least_memory
-from hloipu_runtime.program.merging import merged
+from hloipu_runtime.program.merging import Merger
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import LOOPS, Transfer, VariableId
 from hloipu_runtime.program.uses import steps_within
@@ -19,6 +18,7 @@ from hloipu_runtime.program.uses import steps_within
 if TYPE_CHECKING:
     from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_runtime.program.live_bytes import Message
+    from hloipu_runtime.program.side_by_side import Siding
 
 
 def with_merged_steps(current: Compilation) -> Compilation:
@@ -26,7 +26,7 @@ def with_merged_steps(current: Compilation) -> Compilation:
     request, program = current.request, current.program
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        memory = _planned(_merged(program, request), request).placed()
+        memory = _planned(_Joining(request).joined(program), request).placed()
         if not memory.fits:
             from hloipu_compiler.lowering.hoisting.room import Hoisting
 
@@ -76,7 +76,7 @@ def hoister_of(current: Compilation, spared: Mapping[int, int] = MappingProxyTyp
         current.program,
         request.machine,
         request.computing,
-        lambda program, alone: _merged(program, request, alone, spared),
+        lambda program, alone: _Joining(request, alone).joined(program, spared),
         lambda program, alone: _planned(program, request, alone),
     )
 
@@ -98,9 +98,10 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     from hloipu_runtime.memory.charges import messages_of
 
     messages = partial(messages_of, memory.program, memory.forms)
+    joining = _Joining(request, hoisting.alone, messages)
     for times in _SPARED_TIMES:
         spared = {ipu: times * size for ipu, size in lacking.items()}
-        merged_less = _merged(before, request, hoisting.alone, spared, messages)
+        merged_less = joining.joined(before, spared)
         less = least_memory(
             merged_less,
             request.machine,
@@ -123,25 +124,38 @@ def _most_bytes(ipu: IpuMemory) -> int:
     return int(ipu.needed_bytes.max())
 
 
-def _merged(
-    program: Program,
-    request: CompileRequest,
-    alone: frozenset[VariableId] = frozenset(),
-    spared: Mapping[int, int] = MappingProxyType({}),
-    messages: "Callable[[Transfer], Iterable[Message]] | None" = None,
-) -> Program:
-    """Return a program with its steps merged, and its IPUs side by side.
+class _Joining:
+    """Merges steps of programs that have sequences in common, and puts their IPUs side by side.
 
-    Steps that write variables of `alone` stay alone. `spared`, `messages`: see `merged`.
+    Steps that write variables of `alone` stay alone. `messages`: see `merged`.
     """
-    machine, merges = request.machine, request.tuning.merge_steps
-    tiles = machine.chip.tiles_per_ipu
-    if merges:
-        program = merged(program, tiles, alone, spared, messages)
-    apart = side_by_side(program, machine)
-    # Steps of an IPU that were written between those of others are next to each other only then.
-    together = merges and apart is not program
-    return merged(apart, tiles, alone, spared, messages) if together else apart
+
+    def __init__(
+        self,
+        request: CompileRequest,
+        alone: frozenset[VariableId] = frozenset(),
+        messages: "Callable[[Transfer], Iterable[Message]] | None" = None,
+    ) -> None:
+        machine = request.machine
+        self.merges = request.tuning.merge_steps
+        self.first, self.last = (
+            Merger(machine.chip.tiles_per_ipu, alone, messages) for _ in range(2)
+        )
+        self.machine = machine
+        self.siding: Siding | None = None
+
+    def joined(self, program: Program, spared: Mapping[int, int] = MappingProxyType({})) -> Program:
+        """Return a program with its steps merged; `spared`: see `merged`."""
+        program = self.first.merged(program, spared) if self.merges else program
+        if program.ipus == 1:
+            return program
+        from hloipu_runtime.program.side_by_side import Siding
+
+        self.siding = self.siding or Siding(self.machine)
+        apart = self.siding.side_by_side(program)
+        # Steps of an IPU that were written between those of others are next to each other then.
+        together = self.merges and apart is not program
+        return self.last.merged(apart, spared) if together else apart
 
 
 def _planned(

@@ -20,7 +20,7 @@ from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles
 from hloipu_runtime.program.program import Program, Role, Variable
 
 
-@dataclass(eq=False)
+@dataclass
 class Charges:
     """Bytes on one IPU: by grid of tiles, and on all tiles alike."""
 

@@ -50,7 +50,7 @@ def with_chosen_forms(plan: MemoryPlan) -> MemoryPlan:
         if smaller is None:
             return plan
         forms = forms.with_smaller(smaller)
-        latest = plan.with_forms(forms).placed()
+        latest = latest.with_forms(forms).placed()
     if not latest.fits or (plan.fits and _cycles(plan) < _cycles(latest)):
         return plan
     return latest

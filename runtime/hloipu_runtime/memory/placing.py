@@ -23,6 +23,8 @@ Marks = NDArray[np.bool_]
 Numbers = NDArray[np.int64]
 MOST_GRIDS = 4096
 """Of so many grids it is remembered which have tiles in common: 16 MB."""
+MOST_AT_ONCE = 4096
+"""Requests whose conflicts are found all together: 16 MB."""
 MOST_KEPT = 1 << 22
 """Conflicts that are remembered: 32 MB."""
 
@@ -57,30 +59,60 @@ class Conflicts:
         self._meeting: dict[int, Marks] = {}
         self._kept: dict[int, Numbers] = {}
         self._room = MOST_KEPT
+        if len(requests) <= MOST_AT_ONCE:
+            self._keep_all(len(requests))
 
     def of(self, number: int) -> Numbers:
         """Return the requests that conflict with one, itself among them."""
         conflicting = self._kept.get(number)
-        if conflicting is None:
-            conflicting = self._found(number)
-            self._room -= len(conflicting)
-            if self._room >= 0:
-                self._kept[number] = conflicting
+        return self._keep(number, self._found(number)) if conflicting is None else conflicting
+
+    def _keep(self, number: int, others: Numbers) -> Numbers:
+        """Return those of other requests that have tiles in common with one; keep while few."""
+        conflicting: Numbers = others[self._meets(int(self._grid[number]), self._grid[others])]
+        self._room -= len(conflicting)
+        if self._room >= 0:
+            self._kept[number] = conflicting
         return conflicting
 
+    def _keep_all(self, count: int) -> None:
+        """Find the conflicts of all requests together; those that are live are bits of a number."""
+        bits, owner = [1 << number for number in range(count)], self._owner.tolist()
+        ended: list[list[int]] = [[] for _ in range(self._points + 1)]
+        for number, end in zip(owner, self._end.tolist(), strict=True):
+            ended[end].append(number)
+        met, live, row = [0] * count, 0, 0
+        for point in range(self._points):
+            for number in ended[point]:
+                live ^= bits[number]
+            first = row
+            while row < len(owner) and self._begins[row] == point:
+                live |= bits[owner[row]]
+                row += 1
+            for number in owner[first:row]:
+                met[number] |= live
+        size_bytes = -(-count // 8)
+        packed = b"".join(number.to_bytes(size_bytes, "little") for number in met)
+        rows = np.frombuffer(packed, np.uint8).reshape(count, size_bytes)
+        meet = np.unpackbits(rows, axis=1, count=count, bitorder="little").view(np.bool_)
+        meet |= meet.T
+        for number, meets in enumerate(meet):
+            if self._room > 0:
+                self._keep(number, meets.nonzero()[0])
+
     def _found(self, number: int) -> Numbers:
+        """Return the requests that are live when one is, itself among them."""
         rows = self._rows_of[number]
         if len(rows) == 1:
             overlap = self._end[: self._after[rows[0]]] > self._begins[rows[0]]
         else:
             overlap = self._overlapping(rows)
-        near = self._owner[overlap.nonzero()[0]]
+        near: Numbers = self._owner[overlap.nonzero()[0]]
         if self._has_holes:
             once = np.zeros(len(self._grid), np.bool_)
             once[near] = True
             near = once.nonzero()[0]
-        conflicting: Numbers = near[self._meets(int(self._grid[number]), self._grid[near])]
-        return conflicting
+        return near
 
     def _overlapping(self, rows: list[int]) -> Marks:
         live = np.zeros(self._points + 1, np.int64)

@@ -14,7 +14,7 @@ from hloipu_runtime.memory.categories import CATEGORY_OF_ROLE, CODE, NOT_VARIABL
 from hloipu_runtime.memory.charges import Charges, charges_of
 from hloipu_runtime.memory.liveness import Liveness, liveness_of
 from hloipu_runtime.memory.messages import Message, points_of
-from hloipu_runtime.memory.placing import place
+from hloipu_runtime.memory.placing import Placement, place
 from hloipu_runtime.memory.remote_parts import RemoteParts, remote_bytes, remote_parts
 from hloipu_runtime.memory.requests import (
     Live,
@@ -57,6 +57,8 @@ class IpuMemory:
     extent: Numbers
     """Bytes from the lowest variable to where variables end; without addresses, as few as are live
     at once."""
+    placement: tuple[int, Placement] | None = None
+    """Bytes that a tile has, as far as it mattered, and where requests were placed for that."""
 
     @property
     def needed_bytes(self) -> Numbers:
@@ -161,7 +163,10 @@ class MemoryPlan:
         most = available if self.fits else 0  # nothing is decisive where it does not fit anyway
         ipus = []
         for ipu in self.ipus:
-            offsets, extent = place(ipu.requests, ipu.classes, ipu.floor, ipu.live, most)
+            known = ipu.placement
+            if known is None or known[0] != most:
+                known = most, place(ipu.requests, ipu.classes, ipu.floor, ipu.live, most)
+            offsets, extent = known[1]
             needed = int((ipu.floor + extent).max())
             most = most if needed <= available else 0
             end = max(available, needed)
@@ -177,13 +182,13 @@ class MemoryPlan:
                     ipu.messages, ipu_addresses[len(ipu.variables) :], strict=True
                 )
             )
-            ipus.append(replace(ipu, extent=extent, messages=messages))
+            ipus.append(replace(ipu, extent=extent, messages=messages, placement=known))
         return replace(self, addresses=tuple(addresses), ipus=tuple(ipus))
 
     def with_forms(self, forms: Forms) -> "MemoryPlan":
         """Return the plan of the program with other forms of exchanges, without addresses."""
         return _without_addresses(
-            self.program, self.machine, self.liveness, forms, self.code_memory
+            self.program, self.machine, self.liveness, forms, self.code_memory, self.ipus
         )
 
     @property
@@ -215,8 +220,14 @@ def least_memory(
 
 
 def _without_addresses(
-    program: Program, machine: Machine, liveness: Liveness, forms: Forms, code_memory: bool
+    program: Program,
+    machine: Machine,
+    liveness: Liveness,
+    forms: Forms,
+    code_memory: bool,
+    known: tuple[IpuMemory, ...] = (),
 ) -> MemoryPlan:
+    """Return the plan; `known`: that of its IPUs with other forms, which may do for some."""
     charges = charges_of(program, machine, forms)
     variables: list[list[VariableId]] = [[] for _ in range(program.ipus)]
     for number, variable in enumerate(program.variables):
@@ -229,6 +240,9 @@ def _without_addresses(
     ipus = []
     for ipu, numbers in enumerate(variables):
         charged = charges.ipus[ipu]
+        if known and known[ipu].charges == charged:
+            ipus.append(replace(known[ipu], extent=known[ipu].live.most_bytes))
+            continue
         grids = [program.variables[n].mapping.tiles for n in numbers]
         classes = classes_of((*charged.grids(), *grids), machine.chip.tiles_per_ipu)
         fixed = fixed_bytes(charged, machine, classes, code_memory)

@@ -5,8 +5,7 @@ Tiles of each IPU are looked at in stretches, each as full as if all its variabl
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +53,20 @@ class LiveBytes:
     """Bytes of what it is the last to touch."""
     passing: Numbers | None = None
     """Bytes of its messages; None: there are none."""
+    stretches: Mapping[int, slice] = field(default_factory=dict)
+    """Of each IPU."""
     count: int = 0
+
+    def begun(self, spared: Mapping[int, int]) -> "LiveBytes":
+        """Return the same with no step placed.
+
+        `spared`: by IPU, by how many bytes other steps have to stay below the fullest.
+        """
+        most = self.most.copy()
+        for ipu, stretches in self.stretches.items():
+            most[stretches] -= spared.get(ipu, 0)
+        steps, left = np.zeros_like(self.steps), np.zeros_like(self.left)
+        return replace(self, most=most, steps=steps, left=left, count=0)
 
     def appended(self, number: int) -> None:
         """Place a step behind all others."""
@@ -127,13 +139,12 @@ def live_bytes_of(
     touched: Sequence[frozenset[VariableId]],
     owned: frozenset[VariableId],
     tiles_per_ipu: int,
-    spared: Mapping[int, int] = MappingProxyType({}),
     messages: Sequence[Sequence[Message]] = (),
 ) -> LiveBytes:
     """Return the live bytes of a sequence of which no step has been placed.
 
-    `touched`: by each step; `owned`: variables that take memory only within the sequence; `spared`:
-    by IPU, by how many bytes other steps have to stay below the fullest; `messages`: of each step.
+    `touched`: by each step; `owned`: variables that take memory only within the sequence;
+    `messages`: of each step.
     """
     first: dict[VariableId, int] = {}
     last: dict[VariableId, int] = {}
@@ -180,11 +191,10 @@ def live_bytes_of(
                 passing[number, begin + low : begin + high] += message.size_bytes
         live += passing
     most = live.max(axis=0, initial=0)
-    for ipu, begin in begins.items():
-        most[begin : begin + stretches_per_ipu] -= spared.get(ipu, 0)
+    stretches = {ipu: slice(begin, begin + stretches_per_ipu) for ipu, begin in begins.items()}
     steps = np.zeros((len(touched), count), np.int64)
     left = np.zeros(count, np.int64)
-    return LiveBytes(born, dying, sizes, most, steps, left, coming, going, passing=passing)
+    return LiveBytes(born, dying, sizes, most, steps, left, coming, going, passing, stretches)
 
 
 def _summed(

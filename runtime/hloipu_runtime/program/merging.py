@@ -42,13 +42,7 @@ def merged(
     tiles stays below its fullest moment, but for what is fuller anyway. `messages`: those in which
     a transfer goes, as far as they are known.
     """
-    walk = _Walk(program, tiles_per_ipu, alone, spared, messages)
-    body = walk.sequence(program.body)
-    functions = {name: walk.sequence(function) for name, function in program.functions.items()}
-    changed = [functions[name] is not function for name, function in program.functions.items()]
-    if body is program.body and not any(changed):
-        return program
-    return replace(program, body=body, functions=functions)
+    return Merger(tiles_per_ipu, alone, messages).merged(program, spared)
 
 
 @dataclass(slots=True)
@@ -77,43 +71,84 @@ class _Unit:
         )
 
 
-class _Walk:
-    """Goes through the tree of steps."""
+@dataclass(slots=True, eq=False)
+class _Known:
+    """What merging the same steps again, with other bytes spared, has in common."""
+
+    body: s.Sequence
+    owned: frozenset[s.VariableId]
+    units: list[_Unit]
+    """As written, what is inside of them not merged."""
+    live: LiveBytes
+    """With nothing spared."""
+    ipus: tuple[int, ...]
+    outcomes: dict[tuple[int, ...] | None, s.Sequence] = field(default_factory=dict)
+    """By bytes that are spared on these IPUs; None: memory does not lack."""
+
+
+class Merger:
+    """Merges steps as `merged` does, of programs that have sequences and variables in common."""
 
     def __init__(
         self,
-        program: Program,
         tiles_per_ipu: int,
-        alone: frozenset[s.VariableId],
-        spared: Mapping[int, int],
-        messages: Callable[[s.Transfer], Iterable[Message]] | None,
+        alone: frozenset[s.VariableId] = frozenset(),
+        messages: Callable[[s.Transfer], Iterable[Message]] | None = None,
     ) -> None:
-        self.program = program
-        self.messages = messages
-        self.spared = spared
         self.tiles_per_ipu = tiles_per_ipu
         self.alone = alone
-        self.owners = owners(program)
+        self.messages = messages
+        self._known: dict[int, _Known] = {}
+        """By identity of a sequence, which is kept, so that it stays its own."""
+
+    def merged(self, program: Program, spared: Mapping[int, int] = MappingProxyType({})) -> Program:
+        """Return a program with as few steps as can be; the same one where none can go."""
+        self.program: Program = program
+        self.owners: dict[int, frozenset[s.VariableId]] = owners(program)
+        self.spared: Mapping[int, int] = spared
+        body = self.sequence(program.body)
+        functions = {name: self.sequence(function) for name, function in program.functions.items()}
+        changed = [functions[name] is not function for name, function in program.functions.items()]
+        if body is program.body and not any(changed):
+            return program
+        return replace(program, body=body, functions=functions)
 
     def sequence(self, body: s.Sequence) -> s.Sequence:
-        units = list(self._units(body))
-        merging = _Merging(
-            units,
-            live_bytes_of(
-                self.program,
-                [unit.touched for unit in units],
-                self.owners.get(id(body), frozenset()),
-                self.tiles_per_ipu,
-                self.spared,
-                [list(self._passing(unit)) for unit in units] if self.messages else (),
-            ),
-            bool(self.spared),
-        ).run()
+        """Return a sequence with its steps merged; the same one where none can go."""
+        known = self._of(body)
+        spared = tuple(self.spared.get(ipu, 0) for ipu in known.ipus) if self.spared else None
+        if spared not in known.outcomes:
+            known.outcomes[spared] = self._written(known)
+        return known.outcomes[spared]
+
+    def _of(self, body: s.Sequence) -> _Known:
+        owned = self.owners.get(id(body), frozenset())
+        known = self._known.get(id(body))
+        if known is None or known.owned != owned:
+            units = list(self._units(body))
+            touched = [unit.touched for unit in units]
+            messages = [list(self._passing(unit)) for unit in units] if self.messages else ()
+            live = live_bytes_of(self.program, touched, owned, self.tiles_per_ipu, messages)
+            variables = frozenset[s.VariableId]().union(*touched)
+            ipus = tuple(sorted({self.program.variables[v].ipu for v in variables}))
+            known = self._known[id(body)] = _Known(body, owned, units, live, ipus)
+        return known
+
+    def _written(self, known: _Known) -> s.Sequence:
+        units = [
+            replace(
+                unit,
+                steps=[with_blocks(x, self.sequence) for x in unit.steps]
+                if unit.kind == "inner"
+                else list(unit.steps),
+            )
+            for unit in known.units
+        ]
+        merging = _Merging(units, known.live.begun(self.spared), bool(self.spared)).run()
         steps = tuple(_written_out(merging))
-        if len(steps) == len(body.steps) and all(
-            a is b for a, b in zip(steps, body.steps, strict=True)
-        ):
-            return body
+        before = known.body.steps
+        if len(steps) == len(before) and all(a is b for a, b in zip(steps, before, strict=True)):
+            return known.body
         return s.Sequence(steps)
 
     def _units(self, body: s.Sequence) -> Iterator[_Unit]:
@@ -145,7 +180,7 @@ class _Walk:
             case s.StreamOut():
                 kind = f"out {[sync.ipus for sync in syncs]}"
             case _:
-                kind, step = "inner", with_blocks(step, self.sequence)
+                kind = "inner"
         touched, writes = used(step, self.program), written(step, self.program)
         if kind != "inner" and not self.alone.isdisjoint(writes):
             kind = "alone"

@@ -42,16 +42,7 @@ def side_by_side(program: Program, machine: Machine) -> Program:
     What is computed and the order of each host stream stay the same.
     Time grows with the steps.
     """
-    if program.ipus == 1:
-        return program
-    walk = _Walk(program, machine)
-    body = walk.sequence(program.body)
-    functions = {name: walk.sequence(function) for name, function in program.functions.items()}
-    if body is program.body and all(
-        functions[n] is function for n, function in program.functions.items()
-    ):
-        return program
-    return replace(program, body=body, functions=functions)
+    return Siding(machine).side_by_side(program)
 
 
 class _Unit(NamedTuple):
@@ -64,21 +55,43 @@ class _Unit(NamedTuple):
     kind: Kind
 
 
-class _Walk:
-    """Goes through the tree of steps."""
+class Siding:
+    """Does what `side_by_side` does, of programs that have sequences and variables in common."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
-        self.program = program
+    def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.owners = owners(program)
+        self._known: dict[int, tuple[s.Sequence, frozenset[s.VariableId], s.Sequence]] = {}
+        """By identity of a sequence: it, kept so that this stays its own, what it owns, and what
+        became of it."""
+
+    def side_by_side(self, program: Program) -> Program:
+        """Return the program with its IPUs at work at the same time."""
+        if program.ipus == 1:
+            return program
+        self.program: Program = program
+        self.owners: dict[int, frozenset[s.VariableId]] = owners(program)
+        body = self.sequence(program.body)
+        functions = {name: self.sequence(function) for name, function in program.functions.items()}
+        if body is program.body and all(
+            functions[n] is function for n, function in program.functions.items()
+        ):
+            return program
+        return replace(program, body=body, functions=functions)
 
     def sequence(self, body: s.Sequence) -> s.Sequence:
         """Return a sequence whose steps on different IPUs are branches, inner ones first."""
+        owned = self.owners.get(id(body), frozenset())
+        known = self._known.get(id(body))
+        if known is None or known[1] != owned:
+            known = self._known[id(body)] = body, owned, self._written(body, owned)
+        return known[2]
+
+    def _written(self, body: s.Sequence, owned: frozenset[s.VariableId]) -> s.Sequence:
         steps = tuple(map(self._inside, body.steps))
         units = list(self._units(steps))
         if len({unit.ipus for unit in units if unit.kind is Kind.LOCAL}) > 1:
             times = times_of(self._timed(units, all_move=True))
-            if self._takes_more(body, units, times):
+            if self._takes_more(owned, units, times):
                 times = times_of(self._timed(units, all_move=False))
             steps = tuple(_written_out(units, times))
         if len(steps) == len(body.steps) and all(
@@ -167,9 +180,10 @@ class _Walk:
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def _takes_more(self, body: s.Sequence, units: Sequence[_Unit], times: Sequence[int]) -> bool:
+    def _takes_more(
+        self, owned: frozenset[s.VariableId], units: Sequence[_Unit], times: Sequence[int]
+    ) -> bool:
         """Whether any stretch of tiles would hold more than it does in the order as written."""
-        owned = self.owners.get(id(body), frozenset())
         order = sorted(range(len(units)), key=lambda n: (times[n], n))
         tiles = self.machine.chip.tiles_per_ipu
         before, after = (

@@ -1,5 +1,6 @@
 """Forms of all exchanges of a program together, against every choice of them."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -145,3 +146,27 @@ def test_what_rearranges_takes_no_memory_of_code_but_its_own() -> None:
         plan = plan_memory(program, machine)
         fastest = plan.with_forms(plan.forms.fastest()).placed()
         assert with_chosen_forms(fastest).fits is fits
+
+
+def test_an_ipu_whose_forms_stay_keeps_its_plan() -> None:
+    """Both IPUs make columns of rows, the second at last by the form with most messages."""
+    make = ProgramBuilder(ipus=2)
+    for ipu in range(2):
+        in_rows = make.stream_in(make.variable(SHAPE, blocks(SHAPE, (4, 1)), ipu=ipu))
+        make.copy(in_rows, make.variable(SHAPE, blocks(SHAPE, (1, 4)), ipu=ipu))
+    plan = plan_memory(make.program(synced=False), load_machine("tiny"))
+    copies = [t for x, _ in phases(plan.program) if isinstance(x, Exchange) for t in x.transfers]
+    (transfer,) = (t for t in copies if plan.program.variables[t.destination].ipu == 1)
+    carried = plan.forms.of(transfer)
+    assert carried is not None
+    others = [form for form in plan.forms.choices(transfer) if form != carried.form]
+    buffered = max(others, key=lambda form: form.receiving.buffer_bytes)
+    forms = plan.forms.with_smaller({transfer: buffered})
+    changed = plan.with_forms(forms).placed()
+    anew = replace(plan, ipus=()).with_forms(forms).placed()
+    assert changed.addresses == anew.addresses
+    assert changed.ipus[1].charges != plan.ipus[1].charges
+    for before, found, expected in zip(plan.ipus, changed.ipus, anew.ipus, strict=True):
+        assert (found.placement is before.placement) == (found.ipu == 0)
+        assert found.messages == expected.messages
+        assert (found.needed_bytes == expected.needed_bytes).all()

@@ -82,6 +82,7 @@ LIMITS = [
     (placing, "MOST_PLACED"),
     (placing, "MOST_GRIDS"),
     (placing, "MOST_KEPT"),
+    (placing, "MOST_AT_ONCE"),
 ]
 """Beyond which less is tried or remembered."""
 

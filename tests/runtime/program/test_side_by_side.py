@@ -8,10 +8,10 @@ import pytest
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping
-from hloipu_runtime.program.merging import merged
+from hloipu_runtime.program.merging import Merger, merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import faults_of, verify
-from hloipu_runtime.program.side_by_side import side_by_side
+from hloipu_runtime.program.side_by_side import Siding, side_by_side
 from hloipu_runtime.program.steps import (
     Exchange,
     Parallel,
@@ -253,3 +253,20 @@ def test_large_copies_stay_where_memory_has_no_room_for_both() -> None:
 def test_one_ipu_alone_is_left_as_it_is() -> None:
     program = random_program(1)
     assert side_by_side(program, TINY) is program
+
+
+def test_rounds_with_bytes_spared_are_as_if_each_were_the_only_one() -> None:
+    """By one merger, which knows what IPUs have of which the same is asked again."""
+    sizes = ((), (0, 0), (256, 0), (256, 256), (0, 256), (0, 0))
+    rounds = [dict(enumerate(by_ipu)) for by_ipu in sizes]
+    outcomes = set()
+    for seed in range(12):
+        program = side_by_side(drawn(seed), TINY)
+        merger, siding, found = Merger(TILES), Siding(TINY), list[Program]()
+        for spared in rounds:
+            joined = merger.merged(program, spared)
+            assert joined == merged(program, TILES, spared=spared)
+            assert siding.side_by_side(joined) == side_by_side(joined, TINY)
+            found.append(joined)
+        outcomes.add(tuple(found.index(joined) for joined in found))
+    assert len(outcomes) > 2
