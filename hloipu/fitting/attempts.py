@@ -313,14 +313,17 @@ def _leaner(
         if program.fits:
             return program
     for leaner in leaner_options(attempts.module, options, least, phase):
+        by_itself = replace(asked, recompute=leaner.recompute)
+        is_kind = leaner.recompute != options.recompute
+        if is_kind and by_itself == attempt.options:
+            continue  # the attempts before were those that it would make
         with doing("; ".join(changes(options, leaner))):
             tried = attempts.program(replace(attempt, options=leaner, rooms={}))
             with phase("memory"):
                 if tried.fits:
                     return _without_functions(attempts, leaner, tried, search)
-            if leaner.recompute != options.recompute:
+            if is_kind:
                 # What fits as it is asked for has to be found without being asked for, too.
-                by_itself = replace(asked, recompute=leaner.recompute)
                 first = attempts.program(Attempt(by_itself))
                 tried = _draft_that_fits(attempts, by_itself, first, search)
                 if tried.fits:
