@@ -133,7 +133,9 @@ def _single_op(region: Computation) -> tuple[str, tuple[int, int]] | None:
     root = region.instructions[region.root]
     if root.parameter_number == 1:
         return "", (0, 1)
-    if len(region.instructions) != 3 or len(root.operands) != 2 or len(root.attributes):
+    if len(region.instructions) != 3 or len(root.operands) != 2:
+        return None
+    if root.attributes.keys() - {"frontend_attributes"}:  # which say no more than the op's stage
         return None
     if root.opcode not in ELEMENTWISE or root.shape != region.instructions[0].shape:
         return None
