@@ -243,7 +243,7 @@ def _only_addend(draft: Draft, op: Instruction) -> Instruction | None:
     if asked.opcode != "compare" or asked.attributes.text("direction") != "EQ":
         return None
     places, wanted = (draft.made[at] for at in asked.operands)
-    if any(x.opcode != "broadcast" for x in (given, filled, places, wanted)):
+    if any(repeating(draft, at) is None for at in (*asked.operands, *chosen.operands[1:])):
         return None
     (along,) = dimensions
     line, rows = draft.made[places.operands[0]], static(draft.shape(wanted.operands[0]))
