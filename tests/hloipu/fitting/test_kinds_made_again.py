@@ -77,7 +77,10 @@ def test_what_fits_if_asked_for_is_found_without(outline: str) -> None:
 
         def lacking(attempt: Attempt, seed: int = seed) -> int:
             """One in eight attempts fits; others lack up to a third of a tile."""
-            return Random(f"{seed} {attempt}").choice([0, *range(1, TILE_BYTES // 3, 45)])
+            lacks_bytes: int = Random(f"{seed} {attempt}").choice(
+                [0, *range(1, TILE_BYTES // 3, 45)]
+            )
+            return lacks_bytes
 
         tried = attempts_of(lacking)
 
