@@ -254,7 +254,7 @@ def compile_verified(
     What does not fit is compiled again, within `time_limit`: with equal blocks as functions, if it
     has any (at once, where it is sure not to fit without), with smaller products at full moments,
     with `recompute="auto"` with cheap values of stages made again, with code of stages and
-    functions weighed, in pipelines with all values made again, or block by block, with
+    functions weighed, then as if each kind of making values again had been asked for, with
     `shards="auto"` on more IPUs, then with plans of products that take less memory. What fits first
     is returned, or what fits with less code of exchanges, if that is faster.
     """

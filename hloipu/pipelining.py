@@ -1,7 +1,5 @@
 """Report how options cut a step into micro-batches and stages."""
 
-from math import prod
-
 from hloipu.options.table import Options
 from hloipu.places import system_ipus
 from hloipu_compiler.compilation import Compilation
@@ -18,14 +16,11 @@ from hloipu_compiler.plan.pipelining import (
     replicas_text,
 )
 from hloipu_compiler.plan.plan import Plan
-from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.machine.links import check_system
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.remote_parts import remote_parts
-from hloipu_runtime.program.channels import read_where_made
-from hloipu_runtime.program.program import Program, Role
-from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
+from hloipu_runtime.program.program import Program
 
 _CUTTING = (
     "schedule", "reduction", "accumulator_dtype", "accumulator", "loss_output",
@@ -197,29 +192,6 @@ def _uncut_replicas(module: Module, plan: Plan) -> list[str]:
             "--micro-batches K has them combine gradients"
         )
     return [f"{replicas_text(plan.replicas, plan.shards)}: {combined}"]
-
-
-def stashed_bytes(program: Program) -> int:
-    """Return the bytes of micro-batches that wait for backward stages, on the IPU with most.
-
-    These are the places of channels that lead from an IPU to itself, those on tiles, and what is
-    read where it was made.
-    """
-    stashed = dict.fromkeys(range(program.ipus), 0)
-    waiting = list[Step](program.body.steps)
-    while waiting:
-        step = waiting.pop()
-        waiting.extend(inner_steps(step))
-        if isinstance(step, Pipeline):
-            waiting_here = [v for _, v in read_where_made(program, step)]
-            for channel in step.channels:
-                ipu = program.variables[channel.source].ipu
-                waiting_here += [v for v in channel.places if program.variables[v].ipu == ipu]
-            for record in (program.variables[v] for v in waiting_here):
-                if record.role is not Role.REMOTE:
-                    bits = ELEMENT_TYPES[record.element_type].bits
-                    stashed[record.ipu] += prod(record.shape) * bits // 8
-    return max(stashed.values())
 
 
 def shard_request(options: Options) -> ShardRequest:

@@ -246,13 +246,20 @@ def fitting(
 
     `options`: of the program. Ends with the best so far as the search says.
     """
-    program = search.tried(lambda: attempts.looked_at(program)) or program
+    program = _draft_that_fits(attempts, options, program, search)
+    return search.tried(lambda: attempts.finished(program)) or program
+
+
+def _draft_that_fits(
+    attempts: Attempts, options: Options, program: CompiledProgram, search: Search
+) -> CompiledProgram:
+    """Return the same as a draft."""
+    asked, program = options, search.tried(lambda: attempts.looked_at(program)) or program
     if options.outline == "auto" and not options.passes and not program.fits:
         outlined = search.tried(lambda: _outlined_if_less(attempts, options, program))
         program, options = outlined or (program, options)
-    program = search.tried(lambda: _leaner(attempts, options, program, search)) or program
-    program = attempts.fastest(program)
-    return search.tried(lambda: attempts.finished(program)) or program
+    program = search.tried(lambda: _leaner(attempts, options, asked, program, search)) or program
+    return attempts.fastest(program)
 
 
 def _outlined_if_less(
@@ -273,9 +280,12 @@ def _outlined_if_less(
 
 
 def _leaner(
-    attempts: Attempts, options: Options, program: CompiledProgram, search: Search
+    attempts: Attempts, options: Options, asked: Options, program: CompiledProgram, search: Search
 ) -> CompiledProgram:
-    """Return a program that fits in place of one that does not, or one that lacks less."""
+    """Return a program that fits in place of one that does not, or one that lacks less.
+
+    `options`: of the program; `asked`: those that people gave.
+    """
     phase = attempts.phase
     with phase("memory"):
         if program.fits:
@@ -306,22 +316,32 @@ def _leaner(
     with phase("memory"):
         if program.fits:
             return program
-    for leaner in leaner_options(attempts.module, options, program, phase):
+    for leaner in leaner_options(attempts.module, options, least, phase):
+        by_itself = replace(asked, recompute=leaner.recompute)
+        is_kind = leaner.recompute != options.recompute
+        if is_kind and by_itself == attempt.options:
+            continue  # the attempts before were those that it would make
         with doing("; ".join(changes(options, leaner))):
             tried = attempts.program(replace(attempt, options=leaner, rooms={}))
             with phase("memory"):
                 if tried.fits:
                     return _without_functions(attempts, leaner, tried, search)
+            if is_kind:
+                # What fits as it is asked for has to be found without being asked for, too.
+                first = attempts.program(Attempt(by_itself))
+                tried = _draft_that_fits(attempts, by_itself, first, search)
+                if tried.fits:
+                    return tried
     smaller = with_smaller_shares(
         attempt.options,
         least,
         phase,
-        lambda asked: attempts.program(replace(attempt, options=asked, rooms=rooms)),
+        lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
     )
     if smaller is None:
         return program
-    least, asked = smaller
-    attempt = replace(attempt, options=asked, rooms=rooms)
+    least, shares = smaller
+    attempt = replace(attempt, options=shares, rooms=rooms)
     before = planned._replace(may_spare=True)
     return _with_smaller_products(attempts, attempt, least, search, before).best
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hloipu.compile_request import pipeline_of, plugins
 from hloipu.options.table import OPTIONS, Options
-from hloipu.pipelining import gathers_again, stashed_bytes
+from hloipu.pipelining import gathers_again
 from hloipu_compiler.analysis.code_size import inlined_code_bytes
 from hloipu_compiler.analysis.live_bytes import peak_bytes
 from hloipu_compiler.compilation import Clock, Compilation
@@ -22,9 +22,6 @@ from hloipu_runtime.watching import doing
 
 if TYPE_CHECKING:
     from hloipu_compiler.planners.product_room import Rooms
-
-_MOST_TIMES = 4
-"""As many times the bytes that are spared on average may be spared on the fullest tile. Assumed."""
 
 _ROOM_TRIES = 4
 """Times that products are planned again by what was live beside them."""
@@ -88,28 +85,16 @@ def leaner_options(
     module: Module, options: Options, program: CompiledProgram, phase: Clock
 ) -> Iterator[Options]:
     """Yield options with which what does not fit might, the ones that cost least first."""
-    with phase("memory"):
-        has_room = program.memory_plan.has_room_for_code
-        lacking = lacking_bytes(program)
     is_divided = program.program.partitioning is not None
     if options.gather_weights == "auto" and gathers_again(
         module, options.micro_batches, is_divided=is_divided
     ):
         options = replace(options, gather_weights="micro-batch")
         yield options
-    if options.recompute == "auto" and not options.passes and has_room:
-        # Values made again take code as well.
-        cheap = replace(options, recompute="cheap")
-        if stashed := stashed_bytes(program.program):
-            if lacking <= _MOST_TIMES * stashed:
-                yield replace(options, recompute="full")
-        else:
-            with phase("passes"):
-                may_fit = lacking <= _MOST_TIMES * _spared_bytes(module, cheap)
-            if may_fit:
-                yield cheap
-        if may_make_again(program):
-            yield replace(options, recompute="blocks")
+    if options.recompute == "auto" and not options.passes:
+        with phase("memory"):
+            kinds = _kinds_made_again(module, options, program)
+        yield from (replace(options, recompute=kind) for kind in kinds)
     if options.shards == "auto":
         most = options.ipus if options.ipus > 1 else program.machine.links.max_ipus
         for shards in (2 * program.program.ipus, 4 * program.program.ipus):
@@ -224,9 +209,23 @@ def _budget_bytes(program: CompiledProgram) -> int:
 
 def may_make_again(program: CompiledProgram) -> bool:
     """Whether stages that make values again in place of keeping them may spare what lacks."""
-    if not _is_cut(program):
-        return False
-    # What is made again are temporaries and copies of these, so it cannot spare more.
+    return _is_cut(program) and _may_spare(program)
+
+
+def _kinds_made_again(
+    module: Module, options: Options, program: CompiledProgram
+) -> tuple[str, ...]:
+    """Return which values may be made again so that what does not fit may."""
+    if not _may_spare(program):
+        return ()
+    if _is_cut(program):
+        # Cheap ones were tried and lacked more, or what lacked least was gone on with.
+        return ("full", "blocks", "cheap")
+    return ("cheap",) if _makes_cheap_again(module, options) else ()
+
+
+def _may_spare(program: CompiledProgram) -> bool:
+    """Whether no more lacks than temporaries and copies of these take: no others are made again."""
     parts = program.memory.peak.parts
     kinds = Category.TEMPORARIES, Category.EXCHANGE_BUFFERS
     temporary_bytes = sum(parts.get(kind, 0) for kind in kinds)
@@ -261,9 +260,10 @@ def _lacking_in_all(program: CompiledProgram) -> int:
     return sum(max(0, lacking) for lacking in lacking_by_ipu(program))
 
 
-def _spared_bytes(module: Module, options: Options) -> int:
-    """Return by how much fewer bytes are live at once if cheap values are made again."""
+def _makes_cheap_again(module: Module, options: Options) -> bool:
+    """Whether a module has cheap values that would be made again."""
     runs: list[PassRun] = []
+    options = replace(options, recompute="cheap")
     with plugins(options), without_collection():
         from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 
@@ -275,8 +275,7 @@ def _spared_bytes(module: Module, options: Options) -> int:
             stop_after=RecomputeCheap.name,
             watch=runs.append,
         )
-    before, after = runs[-1].before, runs[-1].after
-    return peak_bytes(before) - peak_bytes(after) if after is not before else 0
+    return runs[-1].after is not runs[-1].before
 
 
 def changes(options: Options, other: Options) -> list[str]:

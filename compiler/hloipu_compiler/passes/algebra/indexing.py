@@ -6,6 +6,7 @@ not (openxla/xla `xla/hlo/evaluator/hlo_evaluator.cc`, HandleGather and HandleSc
 Scatters of one element to each row become comparisons. The gradient of a loss that reads one logit
 of each row adds one number to each row of zeros: as a scatter it needs whole rows on a tile, and an
 array for itself; as a choice by comparison it is where its reader wants it, and fuses with that.
+The sum of such a row, which the gradient of log_softmax takes, is the number itself.
 """
 
 from math import prod
@@ -132,7 +133,9 @@ def _single_op(region: Computation) -> tuple[str, tuple[int, int]] | None:
     root = region.instructions[region.root]
     if root.parameter_number == 1:
         return "", (0, 1)
-    if len(region.instructions) != 3 or len(root.operands) != 2 or len(root.attributes):
+    if len(region.instructions) != 3 or len(root.operands) != 2:
+        return None
+    if root.attributes.keys() - {"frontend_attributes"}:  # which say no more than the op's stage
         return None
     if root.opcode not in ELEMENTWISE or root.shape != region.instructions[0].shape:
         return None
@@ -223,10 +226,72 @@ def _compared(draft: Draft, op: Instruction) -> Instruction | None:
     return became(op, "select", (chosen, given, op.operands[0]))
 
 
+def _only_addend(draft: Draft, op: Instruction) -> Instruction | None:
+    """Make what a row of zeros was given of the row's sum, or zero where its place is outside."""
+    dimensions, shape = op.attributes.integers("dimensions"), static(op.shape)
+    region = _single_op(draft.module.computation[op.attributes.called[0]])
+    if shape is None or len(op.operands) != 2 or "sharding" in op.attributes:
+        return None
+    if len(dimensions) != 1 or region is None or region[0] != "add":
+        return None
+    source = draft.made[op.operands[0]]
+    is_negative = source.opcode == "negate"
+    chosen = draft.made[source.operands[0]] if is_negative else source
+    if chosen.opcode != "select":
+        return None
+    asked, given, filled = (draft.made[at] for at in chosen.operands)
+    if asked.opcode != "compare" or asked.attributes.text("direction") != "EQ":
+        return None
+    places, wanted = (draft.made[at] for at in asked.operands)
+    if any(repeating(draft, at) is None for at in (*asked.operands, *chosen.operands[1:])):
+        return None
+    (along,) = dimensions
+    line, rows = draft.made[places.operands[0]], static(draft.shape(wanted.operands[0]))
+    of = [x.attributes.integers("dimensions") for x in (places, wanted, given)]
+    if line.opcode != "iota" or of[0] != dimensions or rows is None:
+        return None
+    zeros = [draft.made[at] for at in (filled.operands[0], op.operands[1])]
+    if along in of[1] or along in of[2] or not all(map(_is_zero, zeros)):
+        return None
+
+    kind, length = rows.element_type, draft.shape(places.operands[0])
+    if not isinstance(length, ArrayShape):
+        return None
+    left = [tuple([d - (d > along) for d in each]) for each in of[1:]]
+    place = spread(draft, op, wanted.operands[0], plain(kind, shape.dimensions), left[0])
+    is_inside = [
+        _compared_with(draft, op, place, number, direction)
+        for number, direction in ((0, "GE"), (length.dimensions[0] - 1, "LE"))
+    ]
+    is_there = draft.add(op, "and", plain(PRED, shape.dimensions), is_inside)
+    addend = spread(draft, op, given.operands[0], shape, left[1])
+    if is_negative:
+        addend = draft.add(op, "negate", shape, (addend,))
+    nothing = spread(draft, op, op.operands[1], shape)
+    return became(op, "select", (is_there, addend, nothing))
+
+
+def _is_zero(op: Instruction) -> bool:
+    values = constant_array(op) if op.opcode == "constant" else None
+    return values is not None and not values.any()
+
+
+def _compared_with(draft: Draft, op: Instruction, at: int, number: int, direction: str) -> int:
+    """Append whether integers compare so with a number of their type."""
+    shape = static(draft.shape(at))
+    assert shape is not None
+    only = ArrayShape(shape.element_type)
+    constant = draft.add(op, "constant", only, literal=Literal(str(number)))
+    both = (at, spread(draft, op, constant, shape))
+    return draft.add(
+        op, "compare", plain(PRED, shape.dimensions), both, Attributes({"direction": direction})
+    )
+
+
 @register
 @dataclass(frozen=True, slots=True)
 class CompareScattered(Pass):
-    """Makes comparisons of scatters of one element a row to what a scalar fills."""
+    """Makes comparisons of scatters of one element a row to what a scalar fills, and no sums."""
 
     # Runs after steps are cut: what is gradient and what update is told by the ops of the text.
     name: ClassVar[str] = "compare-scattered"
@@ -234,4 +299,6 @@ class CompareScattered(Pass):
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module without such scatters, new ops on the IPUs of these."""
-        return rewritten_in_place(module, plan, lambda _: {"scatter": _compared})
+        return rewritten_in_place(
+            module, plan, lambda _: {"scatter": _compared, "reduce": _only_addend}
+        )

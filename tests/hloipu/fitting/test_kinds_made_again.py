@@ -1,0 +1,110 @@
+"""Without being asked which values to make again, a step fits if it does with any that can be."""
+
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from hloipu.fitting import attempts, leaner
+from hloipu.fitting.attempts import Attempt, Attempts
+from hloipu.options.table import Options
+from hloipu_compiler.planners import product_room
+from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.memory.categories import Category
+from hloipu_runtime.watching import Search
+from tests.hloipu.fitting.test_leaner import TILE_BYTES, TILES, lacks, unclocked
+
+KINDS = ("cheap", "blocks", "full")
+
+
+def compiled(bytes_per_tile: int, recompute: str) -> CompiledProgram:
+    """Return what stands for a program of a cut step that lacks so much of a tile."""
+    found = cast(Any, lacks(bytes_per_tile))
+    parts = {Category.TEMPORARIES: TILE_BYTES}
+    found.options = {"recompute": recompute}
+    found.code_memory = True
+    found.program = SimpleNamespace(variables=(), functions={"f": None}, partitioning=None)
+    found.memory = SimpleNamespace(peak=SimpleNamespace(parts=parts))
+    found.memory_plan = SimpleNamespace(
+        lacks_in_any_order=False,
+        has_room_for_code=bytes_per_tile % 2 == 0,
+        ipus=[SimpleNamespace(code_bytes=SimpleNamespace(max=lambda: TILE_BYTES // 2))],
+    )
+    found.estimate = lambda: SimpleNamespace(lower_bound_cycles=10)
+    return cast(CompiledProgram, found)
+
+
+def attempts_of(lacking: Callable[[Attempt], int]) -> Attempts:
+    made: dict[Attempt, CompiledProgram] = {}
+
+    def program(attempt: Attempt) -> CompiledProgram:
+        key = cast(Attempt, repr(attempt))
+        if key not in made:
+            made[key] = compiled(lacking(attempt), attempt.options.recompute)
+        return made[key]
+
+    def itself(found: CompiledProgram) -> CompiledProgram:
+        return found
+
+    stand_in = SimpleNamespace(
+        module=None, phase=unclocked, program=program,
+        looked_at=itself, fastest=itself, finished=itself,
+    )  # fmt: skip
+    return cast(Attempts, stand_in)
+
+
+@pytest.fixture
+def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take what programs lack from their stand-ins; each plan of products takes one more."""
+    monkeypatch.setattr(leaner, "lacking_by_ipu", lambda x: [x.lacking * TILES])
+    monkeypatch.setattr(leaner, "_is_cut", lambda _: True)
+    monkeypatch.setattr(leaner, "gathers_again", lambda *_, **__: False)
+    monkeypatch.setattr(attempts, "inlined_code_bytes", lambda _: 1 << 30)
+
+    def rooms(_: object, known: dict[tuple[int, str], int]) -> dict[tuple[int, str], int]:
+        return {**known, (0, f"p{len(known)}"): 0}
+
+    monkeypatch.setattr(product_room, "product_rooms", rooms)
+
+
+@pytest.mark.usefixtures("stood_in")
+@pytest.mark.parametrize("outline", ["auto", "on", "off"])
+def test_what_fits_if_asked_for_is_found_without(outline: str) -> None:
+    found = 0
+    for seed in range(300):
+
+        def lacking(attempt: Attempt, seed: int = seed) -> int:
+            """One in eight attempts fits; others lack up to a third of a tile."""
+            lacks_bytes: int = Random(f"{seed} {attempt}").choice(
+                [0, *range(1, TILE_BYTES // 3, 45)]
+            )
+            return lacks_bytes
+
+        tried = attempts_of(lacking)
+
+        def fits(recompute: str, tried: Attempts = tried) -> bool:
+            options = Options(outline=outline, recompute=recompute)
+            first = tried.program(Attempt(options))
+            return attempts.fitting(tried, options, first, Search()).fits
+
+        if any(map(fits, KINDS)):
+            found += 1
+            assert fits("auto"), seed
+    assert 30 < found < 300
+
+
+@pytest.mark.usefixtures("stood_in")
+def test_what_is_asked_for_is_tried_as_if_nothing_had_been_tried_before() -> None:
+    """As the attempts before ended, with code weighed, making all values again does not fit."""
+
+    def lacking(attempt: Attempt) -> int:
+        if attempt.options.recompute == "full":
+            return 300 if attempt.weighs_code else 0
+        return 290 if attempt.weighs_code else 299
+
+    tried, options = attempts_of(lacking), Options(outline="on")
+    program = attempts.fitting(tried, options, tried.program(Attempt(options)), Search())
+    assert program.fits
+    assert program.options["recompute"] == "full"
