@@ -290,6 +290,36 @@ def _leaner(
     with phase("memory"):
         if program.fits:
             return program
+    attempt, planned = _with_less_at_once(attempts, options, program, search)
+    program, least, rooms, _ = planned
+    with phase("memory"):
+        if program.fits:
+            return program
+    fitting_program = _with_leaner_options(attempts, attempt, (options, asked), least, search)
+    if fitting_program is not None:
+        return fitting_program
+    smaller = with_smaller_shares(
+        attempt.options,
+        least,
+        phase,
+        lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
+    )
+    if smaller is None:
+        return program
+    least, shares = smaller
+    attempt = replace(attempt, options=shares, rooms=rooms)
+    before = planned._replace(may_spare=True)
+    return _with_smaller_products(attempts, attempt, least, search, before).best
+
+
+def _with_less_at_once(
+    attempts: Attempts, options: Options, program: CompiledProgram, search: Search
+) -> tuple[Attempt, WithRooms]:
+    """Return the attempt that lacks least with smaller products, cheap values made again and code.
+
+    `program`: of these options, which does not fit. Ends with the first that does.
+    """
+    phase = attempts.phase
     attempt, first = Attempt(options), program
     planned = WithRooms(program, program, {})
     with phase("memory"):
@@ -312,10 +342,21 @@ def _leaner(
     was_weighed = attempt.weighs_code or (lacks_for_code and first is program)
     if not planned.best.fits and not was_weighed:
         attempt, planned = _with_code_weighed(attempts, attempt, planned, first, search)
-    program, least, rooms, _ = planned
-    with phase("memory"):
-        if program.fits:
-            return program
+    return attempt, planned
+
+
+def _with_leaner_options(
+    attempts: Attempts,
+    attempt: Attempt,
+    options_and_asked: tuple[Options, Options],
+    least: CompiledProgram,
+    search: Search,
+) -> CompiledProgram | None:
+    """Return a program that fits with other options of `auto` than `attempt` has; None: none does.
+
+    `least`: the one that lacks least so far; the options are its own and those that people gave.
+    """
+    phase, (options, asked) = attempts.phase, options_and_asked
     for leaner in leaner_options(attempts.module, options, least, phase):
         by_itself = replace(asked, recompute=leaner.recompute)
         is_kind = leaner.recompute != options.recompute
@@ -332,18 +373,7 @@ def _leaner(
                 tried = _draft_that_fits(attempts, by_itself, first, search)
                 if tried.fits:
                     return tried
-    smaller = with_smaller_shares(
-        attempt.options,
-        least,
-        phase,
-        lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
-    )
-    if smaller is None:
-        return program
-    least, shares = smaller
-    attempt = replace(attempt, options=shares, rooms=rooms)
-    before = planned._replace(may_spare=True)
-    return _with_smaller_products(attempts, attempt, least, search, before).best
+    return None
 
 
 def _without_functions(
