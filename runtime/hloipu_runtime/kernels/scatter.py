@@ -278,7 +278,7 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
         target, numbers, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
         targets = Targets(numbers, len(target), numbers.size)
         if not combine_natively(target, targets, values, monoid, element_type):
-            combine_at(target[:, 0], numbers, values[:, 0])
+            combine_at(target[:, 0], numbers.astype(np.intp), values[:, 0])
         return target.reshape(shape)
 
     return points_at
