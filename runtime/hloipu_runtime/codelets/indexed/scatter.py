@@ -325,23 +325,19 @@ class SharedScatter(Codelet):
         return one_call(self._prepared(operands, results), 4, results[0].part, is_fresh=True)
 
     def _prepared(self, operands: Blocks, results: Blocks) -> Callable[..., Array]:
+        from hloipu_runtime.kernels.reduction import reduce
         from hloipu_runtime.kernels.scatter import form_of, scatter_as
 
-        tables_block, indices_block, updates_block, init_block = operands
-        shape = results[0].part
-        form = form_of(shape, indices_block.part, updates_block.part, self.dims)
-        how = How("add", (self.element_type,), in_place=True)
-        summing = Reduce((0,), "add", None, (self.element_type,))
-        sum_of_all = summing.bound([tables_block, init_block], results)
-        number, one = Block(None, (), (), (), ()), Block(None, (), (1,), (0,), (1,))
-        sum_of_one = summing.bound([one, init_block], [number])
+        shape, kinds = results[0].part, (self.element_type,)
+        form = form_of(shape, operands[1].part, operands[2].part, self.dims)
+        how = How("add", kinds, in_place=True)
 
         def run(tables: Array, indices: Array, updates: Array, init: Array) -> Array:
             first = tables.reshape(-1)[:1] if not any(tables.strides) else tables
             if first.size == 1 and not first.any():  # of zeros that are one: it is one of them
-                base = np.full(shape, sum_of_one([first, init], (None,))[0])
+                base = np.full(shape, reduce([first], [init], (0,), "add", kinds)[0])
             else:
-                base = sum_of_all([tables, init], (None,))[0]
+                (base,) = reduce([tables], [init], (0,), "add", kinds)
             return scatter_as(form, (base,), indices, (updates,), how)[0]
 
         return run
