@@ -1,7 +1,7 @@
 """Elementwise operations on two arrays of one shape."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def _other_choice(choose: np.ufunc, x: Array, y: Array, out: Array) -> Array:
     return swapped
 
 
-@cache
+@lru_cache(maxsize=8)
 def _sign_bit(size: int) -> tuple[np.dtype[Any], Any]:
     """Return the unsigned type of so many bytes, and its highest bit."""
     bits = np.dtype(f"u{size}")
