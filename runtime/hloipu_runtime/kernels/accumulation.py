@@ -1,5 +1,7 @@
 """Cumulative sums along an axis, in linear time and with pairwise error."""
 
+from math import prod
+
 import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import Array
@@ -21,9 +23,7 @@ def accumulate(x: Array, axis: int, ufunc: np.ufunc) -> Array:
     float32 sums and products run in float64 and are rounded at each place; float64 and complex
     ones run in blocks.
     """
-    outer = int(np.prod(x.shape[:axis], dtype=np.int64))
-    count = x.shape[axis]
-    inner = int(np.prod(x.shape[axis + 1 :], dtype=np.int64))
+    outer, count, inner = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])
     if x.size == 0:
         return x
     if inner == 1:

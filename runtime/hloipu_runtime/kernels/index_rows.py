@@ -71,11 +71,13 @@ class IndexRows:
         return Targets(rows.reshape(-1), self.most + 1, rows.size)
 
     def checked(self, indices: Array) -> tuple[Array, Array | None]:
-        """Return the row of each vector, int64, and which are within bounds; None: all are.
+        """Return the row of each vector, and which are within bounds; None: all are.
 
         Rows of those that are not mean nothing.
         """
         rows, valid = self.base, None
+        short = rows is None and self.most < 1 << 31 and indices.dtype == np.int32
+        dtype = np.int32 if short else np.int64
         for at, limit, pitch in self.starts:
             column = indices.reshape(self.batch) if at is None else indices[at]
             is_inside = inside(column, limit)
@@ -84,12 +86,10 @@ class IndexRows:
             if not pitch:
                 continue
             if pitch != 1:
-                column = np.multiply(column, pitch, dtype=np.int64, casting="unsafe")
+                column = np.multiply(column, pitch, dtype=dtype, casting="unsafe")
             elif rows is None:
-                column = column.astype(np.int64)
-            rows = (
-                column if rows is None else np.add(rows, column, dtype=np.int64, casting="unsafe")
-            )
+                column = column.astype(dtype)
+            rows = column if rows is None else np.add(rows, column, dtype=dtype, casting="unsafe")
         return (np.zeros(self.batch, np.int64) if rows is None else rows), valid
 
 

@@ -1,7 +1,7 @@
 """Scatter, with duplicates in index order."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, NamedTuple
 
@@ -183,7 +183,12 @@ def _one_by_one(
     out = _owned(operands, how.in_place)
     from hloipu_runtime.kernels.scatter_rows import combine_window
 
-    for number, at in _windows_inside(form, indices):
+    few = form.count <= FEW_WINDOWS
+    for number, at in (
+        _few_windows(form, indices.tobytes(), indices.shape, indices.dtype)
+        if few
+        else _windows_inside(form, indices)
+    ):
         if how.combiner == "assign":
             for o, w in zip(out, windows, strict=True):
                 o[at] = w[number]
@@ -191,6 +196,28 @@ def _one_by_one(
         places, parts = [o[at] for o in out], [w[number] for w in windows]
         combine_window(places, parts, how.combiner, how.element_types)
     return out
+
+
+def _one_window(form: Form, how: How, x: Array, indices: Array, update: Array) -> Array:
+    """Do what `_one_by_one` does with the only window of a scatter of one operand."""
+    out = x.copy() if x.flags.c_contiguous else contiguous(x)
+    for _, at in _few_windows(form, indices.tobytes(), indices.shape, indices.dtype):
+        if how.combiner == "assign":
+            out[at] = update.reshape(form.window)
+        else:
+            from hloipu_runtime.kernels.scatter_rows import combine_window
+
+            window = update.reshape(form.window)
+            combine_window([out[at]], [window], how.combiner, how.element_types)
+    return out
+
+
+@lru_cache(maxsize=4096)
+def _few_windows(
+    form: Form, indices: bytes, shape: Sizes, dtype: np.dtype[Any]
+) -> tuple[tuple[int, tuple[Any, ...]], ...]:
+    """Return `_windows_inside` of few: loops come to the same places again, one after another."""
+    return tuple(_windows_inside(form, np.frombuffer(indices, dtype).reshape(shape)))
 
 
 def _windows_inside(form: Form, indices: Array) -> Iterator[tuple[int, tuple[Any, ...]]]:
@@ -232,6 +259,8 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
     def general(x: Array, indices: Array, update: Array) -> Array:
         return scatter_as(form, (x,), indices, (update,), keep)[0]
 
+    if form.count == 1 and form.update_order is None and 0 not in form.shape:
+        return partial(_one_window, form, keep)
     monoid = how.combiner if isinstance(how.combiner, str) else ""
     points = form.is_ordered and form.window_elements == 1 and form.update_order is None
     if not points or 0 in form.shape or form.count <= FEW_WINDOWS or how.unique_indices:
@@ -249,7 +278,7 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
         target, numbers, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
         targets = Targets(numbers, len(target), numbers.size)
         if not combine_natively(target, targets, values, monoid, element_type):
-            combine_at(target[:, 0], numbers, values[:, 0])
+            combine_at(target[:, 0], numbers.astype(np.intp), values[:, 0])
         return target.reshape(shape)
 
     return points_at

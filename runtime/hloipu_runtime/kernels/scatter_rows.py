@@ -90,7 +90,7 @@ def combine_rows(
     if targets.numbers.size == 0 or rows[0].size == 0:
         return
     monoid = combiner if isinstance(combiner, str) else ""
-    if monoid:
+    if monoid and len(tables) == 1:
         from hloipu_runtime.kernels.native.combining import combine_natively
 
         if combine_natively(tables[0], targets, rows[0], monoid, element_types[0]):
@@ -108,6 +108,8 @@ def combine_rows(
         if at.min() < 0:
             kept = np.flatnonzero(at >= 0)
             at, rows = at[kept], [r[kept] for r in rows]
+        if rows[0].shape[1] == 1:  # numpy takes a third of the time for elements
+            tables, rows = [x[:, 0] for x in tables], [x[:, 0] for x in rows]
         current = rows
         if combiner != "assign":  # of which numpy lets the last of several stay
             current = [table[at] for table in tables]

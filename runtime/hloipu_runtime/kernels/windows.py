@@ -68,10 +68,13 @@ def _all_dimensions(
     x: Array, window: Sequence[WindowDimension], monoid: str, neutral: Array
 ) -> Array:
     """Reduce along each dimension in turn, those that shrink the array most first."""
-    shrink = [w.output_size(n) / n for n, w in zip(x.shape, window, strict=True)]
-    for axis in sorted(range(x.ndim), key=shrink.__getitem__):
-        if window[axis] != WindowDimension(1):
-            x = _along(x, axis, window[axis], monoid, neutral)
+    none = WindowDimension(1)
+    axes = [d for d, w in enumerate(window) if w.size > 1 or w != none]
+    if len(axes) > 1:
+        shrink = {d: window[d].output_size(x.shape[d]) / x.shape[d] for d in axes}
+        axes.sort(key=shrink.__getitem__)
+    for axis in axes:
+        x = _along(x, axis, window[axis], monoid, neutral)
     return x
 
 

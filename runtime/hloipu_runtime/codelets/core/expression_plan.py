@@ -41,12 +41,12 @@ Shape = tuple[int, ...]
 
 
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
-    """Return a step as a function of arrays; numbers become arrays."""
+    """Return a step as a function of arrays."""
     count = len(arguments)
     chooses = step is choose or isinstance(step, OrZero)
     if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
         return np.where
-    if isinstance(step, Plain) and shape:
+    if isinstance(step, Plain):
         return step.ufunc
     if count == 1:
         return lambda x, out=None: step([x], out)

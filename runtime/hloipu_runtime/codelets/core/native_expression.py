@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -163,28 +163,35 @@ class NativeExpression:
         return code
 
 
+class Keeper(Protocol):
+    """Keeps buffers."""
+
+    def let_go(self) -> None:
+        """Keep nothing of what no run has."""
+
+
 class _KeptBuffers:
-    """The bytes of buffers that expressions keep between runs."""
+    """The bytes of buffers that expressions, and steps on rows, keep between runs."""
 
     def __init__(self) -> None:
-        self._bytes: dict[NativeExpression, int] = {}
+        self._bytes: dict[Keeper, int] = {}
         """Of each, the one that made some last at the end."""
         self._lock = Lock()
 
-    def count_bytes(self, expression: NativeExpression, size: int) -> None:
+    def count_bytes(self, keeper: Keeper, size: int) -> None:
         """Count buffers that were made; too many make others let go of theirs, or this one."""
         with self._lock:
-            self._bytes[expression] = self._bytes.pop(expression, 0) + size
+            self._bytes[keeper] = self._bytes.pop(keeper, 0) + size
             whole = sum(self._bytes.values())
             while whole > MOST_KEPT_BYTES:
                 oldest = next(iter(self._bytes))
                 whole -= self._bytes.pop(oldest)
                 oldest.let_go()
 
-    def gone(self, expression: NativeExpression) -> None:
-        """Count an expression's buffers no more."""
+    def gone(self, keeper: Keeper) -> None:
+        """Count buffers no more."""
         with self._lock:
-            self._bytes.pop(expression, None)
+            self._bytes.pop(keeper, None)
 
 
 @cache

@@ -27,7 +27,10 @@ class Call(NamedTuple):
     is_fresh: bool
     """Whether the result shares no memory with an argument, if none is given as `out`."""
     takes_out: bool
-    """Whether it may be given a row-major array as `out` to write the result to."""
+    """Whether it may be given a row-major array as `out` to write the result to.
+
+    A ufunc has to be, where the shape is (): it returns no array else.
+    """
     in_place: bool
     """Whether that array may be an argument of the result's shape."""
     is_view: bool = False

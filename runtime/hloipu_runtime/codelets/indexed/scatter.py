@@ -1,8 +1,10 @@
 """Scatter: windows of updates combined into operands by an index operand."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, prod
 from typing import ClassVar, NamedTuple
+
+import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
@@ -315,18 +317,30 @@ class SharedScatter(Codelet):
         return Indexing((), whole, ((ALL,) * len(results[0].shape),))
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
-        """Scatter into the sum of the tables: of equal ones, that is one of them."""
-        tables, indices, updates, init = operands
-        first = tables._replace(array=tables.data[:1]) if not any(tables.data.strides) else tables
-        is_zero = first is not tables and not first.data.any()
-        summing = Reduce((0,), "add", None, (self.element_type,))
-        (base,) = summing.run([first if is_zero else tables, init], results)
-        from hloipu_runtime.kernels.scatter import scatter
+        """Scatter into the sum of the tables."""
+        return [self._prepared(operands, results)(*(block.data for block in operands))]
 
-        return scatter(
-            [base], indices.data, [updates.data], self.dims, "add", (self.element_type,),
-            in_place=True,
-        )  # fmt: skip
+    def straight(self, operands: Blocks, results: Blocks) -> Straight:
+        """Return `run` as one call."""
+        return one_call(self._prepared(operands, results), 4, results[0].part, is_fresh=True)
+
+    def _prepared(self, operands: Blocks, results: Blocks) -> Callable[..., Array]:
+        from hloipu_runtime.kernels.reduction import reduce
+        from hloipu_runtime.kernels.scatter import form_of, scatter_as
+
+        shape, kinds = results[0].part, (self.element_type,)
+        form = form_of(shape, operands[1].part, operands[2].part, self.dims)
+        how = How("add", kinds, in_place=True)
+
+        def run(tables: Array, indices: Array, updates: Array, init: Array) -> Array:
+            first = tables.reshape(-1)[:1] if not any(tables.strides) else tables
+            if first.size == 1 and not first.any():  # of zeros that are one: it is one of them
+                base = np.full(shape, reduce([first], [init], (0,), "add", kinds)[0])
+            else:
+                (base,) = reduce([tables], [init], (0,), "add", kinds)
+            return scatter_as(form, (base,), indices, (updates,), how)[0]
+
+        return run
 
 
 class _Looks(NamedTuple):

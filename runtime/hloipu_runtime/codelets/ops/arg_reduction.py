@@ -6,6 +6,7 @@ else: what it does for one of each order is what it always does.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -60,7 +61,7 @@ def by_places(general: Bound, dimension: int, *, largest: bool) -> Bound:
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
         x, places, init, _ = arrays
-        is_worst = bool(np.all(init == worst))
+        is_worst = init.item() == worst if init.size == 1 else bool(np.all(init == worst))
         best = best_of_places(x, places, dimension, largest=largest) if is_worst else None
         return general(arrays, outs) if best is None or np.isinf(best[0]).any() else best
 
@@ -77,13 +78,26 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
     count = rows.shape[-1]
     if not few.size or few.shape[-1] != count:
         return None
-    if (few[..., 1:] < few[..., :-1]).any():
+    if few.size <= _FEW_PLACES:
+        never_fall = _never_fall(few.tobytes(), few.shape, few.dtype)
+    else:
+        never_fall = not (few[..., 1:] < few[..., :-1]).any()
+    if not never_fall:
         return None  # of equal values the first is not sure to have the lowest place
     at = np.asarray(rows.argmax(-1) if largest else rows.argmin(-1))
-    lines = rows.reshape(-1, count)
-    values = lines[np.arange(len(lines)), at.reshape(-1)].reshape(at.shape)
+    values = rows.reshape(-1).take(at + np.arange(0, rows.size, count).reshape(at.shape))
     if not values.all():
         return None
     if few.size == count:
-        return [values, np.asarray(few.reshape(count)[at])]
+        return [values, few.reshape(count).take(at)]
     return [values, np.take_along_axis(few, at[..., np.newaxis], -1)[..., 0]]
+
+
+_FEW_PLACES = 1 << 10
+"""So few are looked at once, however often they come: a loop's are the same in each turn."""
+
+
+@lru_cache(maxsize=256)
+def _never_fall(places: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+    few = np.frombuffer(places, dtype).reshape(shape)
+    return not (few[..., 1:] < few[..., :-1]).any()

@@ -10,6 +10,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_planning import saving
+from hloipu_runtime.codelets.core.native_expression import kept_buffers
 from hloipu_runtime.codelets.core.native_stages import NumpyStage
 from hloipu_runtime.codelets.ops.row_stages import RowStages, stages_of, taken_apart
 from hloipu_runtime.codelets.ops.row_values import Reduction
@@ -84,6 +85,12 @@ class NativeRows:
         """The work when kernels were last looked for."""
         self._code: dict[int, CodePointer] = {}
         """Of stages that are kernels, by position; all or none."""
+        self._idle: dict[tuple[int, int], list[dict[int, _Rows]]] = {}
+        """Buffers that no run has, by their rows and columns."""
+
+    def let_go(self) -> None:
+        """Keep no buffers."""
+        self._idle = {}
 
     def count(self, elements: int) -> None:
         """Take notice that so many elements are to be computed."""
@@ -152,7 +159,12 @@ class NativeRows:
         for x, target, is_direct in zip(found.parts.results, targets, found.direct, strict=True):
             if is_direct:
                 arrays[x] = _rows(target)
-        buffers = self._buffers(found, at_once, columns)
+        idle = self._idle.setdefault((at_once, columns), [])
+        try:
+            buffers = idle.pop()  # asked for at once: another thread may take the last ones
+        except IndexError:
+            buffers = self._buffers(found, at_once, columns)
+            kept_buffers().count_bytes(self, sum(x.array.nbytes for x in buffers.values()))
         calls = [
             self._call(position, stage, arrays, buffers, columns)
             for position, stage in enumerate(found.stages)
@@ -168,6 +180,7 @@ class NativeRows:
                 call(row, count)
             for x, target in copies:
                 np.copyto(target[row : row + count], _block(x, arrays, buffers, row, count))
+        idle.append(buffers)
         for target, out in zip(targets, made, strict=True):
             if target is not out:
                 np.copyto(out, target)
@@ -264,9 +277,11 @@ def as_rows(x: Array, shape: Sizes, kept: int, *, is_full: bool) -> Array | None
     shape, but not in the order of memory: numpy adds up in that order.
     """
     rows, columns = prod(shape[:kept]), prod(shape[kept:])
+    if is_full and x.shape == shape and x.flags.c_contiguous:
+        return x.reshape(rows, columns)
     if not is_full:
         return np.broadcast_to(x.reshape(x.shape[:kept]), shape[:kept]).reshape(rows, 1)
-    if x.shape == shape and not x.flags.c_contiguous:
+    if x.shape == shape:
         sizes = enumerate(zip(x.strides, shape, strict=True))
         strides = [s for d, (s, n) in sizes if n > 1 and (s or d >= kept)]
         if strides[-1] != x.itemsize or strides != sorted(strides, reverse=True):

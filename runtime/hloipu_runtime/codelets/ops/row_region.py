@@ -163,13 +163,13 @@ class RowRegion(Codelet):
             self.results,
             tuple(map(self.is_full, self.results)),
         )
-        native = native_rows(steps)
+        native, each_is_full = native_rows(steps), steps.is_full
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             if not settings().compiles or not native.is_ready(elements):
                 return plain(arrays, outs)
             given: list[Array] = []
-            for x, labels, is_full in zip(arrays, self.labels, steps.is_full, strict=True):
+            for x, labels, is_full in zip(arrays, self.labels, each_is_full, strict=True):
                 laid = as_rows(arranged(x, labels, self.rank, axes), whole, kept, is_full=is_full)
                 if laid is None:
                     return plain(arrays, outs)

@@ -10,6 +10,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Array,
     Block,
     Blocks,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -133,10 +134,7 @@ class ReduceWindow(Codelet):
         if inits is None:
             dtypes = [x.dtype for x in shared.arrays]
             return one_by_one(self.run, operands, results, dtypes)
-        window = [
-            part_window(w, operands[0], results[0], d, d)
-            for d, w in enumerate(dimensions_of(self.window))
-        ]
+        window = self._part_window(operands, results)
         how: Any = self.monoid or self._region
         made = reduce_window(
             shared.arrays,
@@ -147,6 +145,28 @@ class ReduceWindow(Codelet):
             associative=self.associative,
         )
         return [spread(x, results[0].grid, shared.grid) for x in made]
+
+    def _part_window(self, operands: Blocks, results: Blocks) -> list[WindowDimension]:
+        return [
+            part_window(w, operands[0], results[0], d, d)
+            for d, w in enumerate(dimensions_of(self.window))
+        ]
+
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run`, of whole tensors with the window at hand."""
+        if results[0].grid:
+            return super().bound(operands, results)
+        count = len(results)
+        window = self._part_window(operands, results)
+        how: Any = self.monoid or self._region
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            return reduce_window(
+                arrays[:count], arrays[count:], window, how, self.element_types,
+                associative=self.associative,
+            )  # fmt: skip
+
+        return run
 
     @property
     def _region(self) -> Callable[..., list[Array]]:

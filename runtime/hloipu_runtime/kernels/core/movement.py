@@ -5,6 +5,7 @@ strides); `contiguous` turns any view into row-major memory in strips that stay 
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from itertools import product
 from types import EllipsisType
 
@@ -162,8 +163,8 @@ def padded_boxes(
 
 def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Array:
     """Pad each dimension by (low, high, interior): negative edges crop after interior padding."""
-    shape, source, target = padded_boxes(x.shape, padding)
-    kept = x[index_of(source)]
+    shape, source, target = _padded_indices(x.shape, tuple(padding))
+    kept = x[source]
     if not kept.size:
         return np.full(shape, value, x.dtype)
     if kept.shape == shape:
@@ -172,8 +173,16 @@ def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Arra
     # The bits decide: subnormals count as zero where the processor flushes them, and -0 does not.
     is_zero = not any(value.tobytes())
     out = np.zeros(shape, x.dtype) if is_zero else np.full(shape, value, x.dtype)
-    out[index_of(target)] = kept
+    out[target] = kept
     return out
+
+
+@lru_cache(maxsize=4096)
+def _padded_indices(
+    sizes: tuple[int, ...], padding: tuple[tuple[int, int, int], ...]
+) -> tuple[tuple[int, ...], Index, Index]:
+    shape, source, target = padded_boxes(sizes, padding)
+    return shape, index_of(source), index_of(target)
 
 
 def clamped_starts(

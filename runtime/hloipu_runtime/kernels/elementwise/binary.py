@@ -1,6 +1,8 @@
 """Elementwise operations on two arrays of one shape."""
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -17,28 +19,35 @@ RealKernel = Callable[[Array, Array, Array], object]
 
 def maximum(x: Array, y: Array, out: Array) -> None:
     """Write the larger of each pair: NaN wins, and +0 over -0."""
-    signs = _other_choice(np.maximum, x, y, out)
-    all_but_sign = np.iinfo(signs.dtype).max >> 1
-    np.bitwise_or(signs, signs.dtype.type(all_but_sign), out=signs)
-    np.bitwise_and(out.view(signs.dtype), signs, out=out.view(signs.dtype))
+    bits, sign = _sign_bit(out.itemsize)
+    signs = _other_choice(np.maximum, x, y, out).view(bits)
+    np.bitwise_or(signs, ~sign, out=signs)
+    np.bitwise_and(out.view(bits), signs, out=out.view(bits))
 
 
 def minimum(x: Array, y: Array, out: Array) -> None:
     """Write the smaller of each pair: NaN wins, and -0 over +0."""
-    signs = _other_choice(np.minimum, x, y, out)
-    sign = (np.iinfo(signs.dtype).max >> 1) + 1
-    np.bitwise_and(signs, signs.dtype.type(sign), out=signs)
-    np.bitwise_or(out.view(signs.dtype), signs, out=out.view(signs.dtype))
+    bits, sign = _sign_bit(out.itemsize)
+    signs = _other_choice(np.minimum, x, y, out).view(bits)
+    np.bitwise_and(signs, sign, out=signs)
+    np.bitwise_or(out.view(bits), signs, out=out.view(bits))
 
 
 def _other_choice(choose: np.ufunc, x: Array, y: Array, out: Array) -> Array:
-    """Choose in both orders: one answer goes to `out`, the bits of the other are returned.
+    """Choose in both orders: one answer goes to `out`, the other is returned.
 
     numpy leaves open which of two equal operands it returns; only zeros of two signs and NaNs show.
     """
     swapped = np.asarray(choose(y, x))
     choose(x, y, out=out)
-    return swapped.view(np.dtype(f"u{out.dtype.itemsize}"))
+    return swapped
+
+
+@lru_cache(maxsize=8)
+def _sign_bit(size: int) -> tuple[np.dtype[Any], Any]:
+    """Return the unsigned type of so many bytes, and its highest bit."""
+    bits = np.dtype(f"u{size}")
+    return bits, bits.type(1 << 8 * size - 1)
 
 
 REAL_KERNELS: dict[str, RealKernel] = {

@@ -37,6 +37,8 @@ def combine_natively(
 ) -> bool:
     """Combine row j of `rows` into its target of a table, j ascending; say if it was done.
 
+    By "assign" the last of several stays.
+
     Each sum is rounded to the element type before the next one.
     """
     width = table.shape[1]
@@ -100,10 +102,10 @@ def combination(
         storage, ops = element_type, _PREDICATE_OPS
     else:
         return None
-    op = ops.get(monoid)
+    op = "bitcast" if monoid == "assign" else ops.get(monoid)
     if op is None:
         return None
-    instructions = [(2, Instruction(op, (0, 1), storage))]
+    instructions = [(2, Instruction(op, (1,) if monoid == "assign" else (0, 1), storage))]
     if element_type in GRIDS and monoid in ("add", "multiply"):
         instructions.append((3, rounding(element_type, 2, halves)))
     return storage, tuple(instructions)

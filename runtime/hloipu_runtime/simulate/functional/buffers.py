@@ -13,7 +13,10 @@ MOST_BYTES = 1 << 27
 """Of all buffers of an engine, which keeps them between runs."""
 
 SMALLEST_BYTES = 1 << 12
-"""From here on memory that is at hand, and in cache, beats fresh memory."""
+"""From here on memory that is at hand, and in cache, beats fresh memory.
+
+A number's does too: a ufunc that is given none makes no array.
+"""
 
 
 class Buffer(NamedTuple):
@@ -36,7 +39,7 @@ class Buffers:
         """Return memory for a value, or None where fresh memory is as good or too much is used."""
         elements = prod(shape)
         size = elements * dtype.itemsize
-        if size < SMALLEST_BYTES:
+        if shape and size < SMALLEST_BYTES:
             return None
         free = self._free.get((dtype, elements))
         if free:

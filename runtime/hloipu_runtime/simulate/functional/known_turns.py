@@ -6,6 +6,7 @@ Python computes it once for each turn, when that is first run, and later runs ta
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from hloipu_runtime.codelets.core.codelet import Codelet
@@ -52,7 +53,12 @@ class KnownTurns:
     at any time."""
 
     def turns(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what goes to the targets, turn by turn."""
+        """Return what goes to the targets, turn by turn."""
+        if len(self._kept) == self._count:
+            return map(itemgetter(0), self._kept)
+        return self._making()
+
+    def _making(self) -> Iterator[tuple[Any, ...]]:
         for turn in range(self._count):
             if turn == len(self._kept):
                 self._kept.append(self._next())

@@ -6,8 +6,11 @@ the block is written over an operand that dies here, if nobody else holds that w
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import Any, Protocol
+
+import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Call, Straight
@@ -70,6 +73,8 @@ class _Writer:
     def _call(self, position: int, call: Call) -> list[str]:
         before, out = self._place(position, call)
         arguments = [self._name(number) for number in call.arguments]
+        if not out and call.shape == () and isinstance(call.function, np.ufunc):
+            out = f"{self.names.of('f', partial(np.empty, (), call.dtype))}()"
         if out:
             arguments.append(f"out={out}")
         targets = [
