@@ -90,6 +90,16 @@ Bound = Callable[[Sequence[Array], Sequence[Array | None]], Sequence[Array]]
 """A codelet on blocks of known sizes: from operands, and places for results, to results."""
 
 
+class OnArrays(NamedTuple):
+    """A codelet on the arrays of blocks, to be called again and again."""
+
+    run: Callable[[], object]
+    arrays: list[Array]
+    """Views that it reads and writes, anew in each call: they may be put elsewhere."""
+    blocks: Sizes
+    """Of each: the number of the block that it is a view of, results after operands."""
+
+
 Tensors = Sequence[Tensor]
 Blocks = Sequence[Block]
 
@@ -182,6 +192,13 @@ class Codelet:
         """Return what `bound` does on a class of tiles as calls; arrays are those of the blocks.
 
         Only of few elements, where starting calls takes longer than what they do.
+        """
+        return None
+
+    def on_arrays(self, operands: Blocks, results: Blocks) -> "OnArrays | None":
+        """Return what computes a class of tiles from and to these very arrays.
+
+        None where that takes no less than what `bound` returns.
         """
         return None
 

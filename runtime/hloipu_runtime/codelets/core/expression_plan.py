@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.core.expression_walk import (
     in_blocks,
     untouched,
 )
-from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.codelets.core.straight import Call, OnNumbers, Straight
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import (
     CALL_WORK,
@@ -46,8 +46,8 @@ def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..
     chooses = step is choose or isinstance(step, OrZero)
     if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
         return np.where
-    if isinstance(step, Plain) and shape:
-        return step.ufunc
+    if isinstance(step, Plain):
+        return step.ufunc if shape else OnNumbers(step.ufunc)
     if count == 1:
         return lambda x, out=None: step([x], out)
     if count == 2:

@@ -34,6 +34,16 @@ class Call(NamedTuple):
     """Whether it sees its argument in another form, the same one in each run, or copies it so."""
 
 
+class OnNumbers(NamedTuple):
+    """A ufunc of arrays without axes, which makes an array as well."""
+
+    ufunc: np.ufunc
+
+    def __call__(self, *arguments: Array, out: Array | None = None) -> Array:
+        """Call it."""
+        return np.asarray(self.ufunc(*arguments, out=out))
+
+
 class Straight(NamedTuple):
     """Calls one after another; values have numbers, operands come first."""
 
@@ -169,6 +179,8 @@ def calls_on_arrays(
             place = None
         if call.takes_out and call.dtype is not None:
             out = take(call.shape, call.dtype) if place is None else place
+            if isinstance(function, OnNumbers):
+                function = function.ufunc
             if isinstance(function, np.ufunc):
                 calls.append(partial(function, *arguments, out=out))
             else:

@@ -150,11 +150,18 @@ def _class_blocks(
 
 
 def _actions(group: VertexGroup, call: GroupCall, scratch: Scratch) -> list[Action]:
-    """Return a group's codelet on blocks: as calls on their arrays, unless memories move."""
+    """Return a group's codelet on blocks: as calls on their arrays where these may be told."""
     blocks, moving = call.blocks, call.moving
+    operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
+    prepared = group.codelet.on_arrays(operands, results)
+    if prepared is not None:
+        for at, number in enumerate(prepared.blocks):
+            memory = moving[number]
+            if memory is not None:
+                memory.follow(prepared.arrays, at)
+        return [prepared.run]
     if any(moving):
         return [_action(group, blocks, moving)]
-    operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
     targets = [block.data for block in results]
     same = same_in_each_run(group.codelet, operands, results)
     if same is not None:
