@@ -83,12 +83,15 @@ class CallWriter:
         )  # fmt: skip
         return made
 
-    def view(self, function: Callable[[Array], Array], number: int, shape: Sizes) -> int:
-        """Return what a function makes of a value, which may share its memory."""
+    def view(
+        self, function: Callable[[Array], Array], number: int, shape: Sizes,
+        back: Callable[[Array], Array | None] | None = None,
+    ) -> int:  # fmt: skip
+        """Return what a function makes of a value, which may share its memory; see `Call.back`."""
         made = self._number(shape)
         self._calls.append(
             Call(function, (number,), made, shape, None,
-                 is_fresh=False, takes_out=False, in_place=False, is_view=True)
+                 is_fresh=False, takes_out=False, in_place=False, is_view=True, back=back)
         )  # fmt: skip
         return made
 

@@ -118,6 +118,8 @@ class Codelet:
     """Whether functional runs may compile it with others, where it is small: see `loop_writer`."""
     rearranges: ClassVar[bool] = False
     """Whether `run` without a place sees its operand in another form, the same for any values."""
+    prepares_large: ClassVar[bool] = False
+    """Whether `straight_on_grid` serves large parts as well."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parameters, without what was worked out from them to run."""
@@ -191,7 +193,8 @@ class Codelet:
     def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return what `bound` does on a class of tiles as calls; arrays are those of the blocks.
 
-        Only of few elements, where starting calls takes longer than what they do.
+        Only of few elements, where starting calls takes longer than what they do, but for what
+        `prepares_large`.
         """
         return None
 

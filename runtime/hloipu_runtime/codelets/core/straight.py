@@ -32,6 +32,8 @@ class Call(NamedTuple):
     """Whether that array may be an argument of the result's shape."""
     is_view: bool = False
     """Whether it sees its argument in another form, the same one in each run, or copies it so."""
+    back: Callable[[Array], Array | None] | None = None
+    """Of such a call: what sees a place for its result as one for its argument, if it can."""
 
 
 class OnNumbers(NamedTuple):
@@ -171,6 +173,13 @@ def calls_on_arrays(
     values: dict[int, Any] = {**dict(enumerate(operands)), **straight.constants}
     last = _last_reads(straight)
     place_of = dict(zip(straight.results, places, strict=True))
+    seen_through: dict[int, int] = {}
+    for call in straight.calls:
+        place = place_of.get(call.number)
+        back = None if place is None or call.back is None else call.back(place)
+        if back is not None:
+            place_of[call.arguments[0]] = back
+            seen_through[call.number] = call.arguments[0]
     calls: list[Callable[[], object]] = []
     for position, call in enumerate(straight.calls):
         function, arguments = call.function, [values[number] for number in call.arguments]
@@ -205,6 +214,7 @@ def calls_on_arrays(
         (place, values[number])
         for number, place in zip(straight.results, places, strict=True)
         if values[number] is not place
+        and values[source := seen_through.get(number, number)] is not place_of[source]
     ]
     if len(left) == 1:
         calls.append(partial(np.copyto, *left[0]))

@@ -31,6 +31,7 @@ from hloipu_runtime.kernels.contractions.contraction import (
     Matrices,
     arrangement,
     free_dims,
+    seen_as_matrices,
 )
 from hloipu_runtime.kernels.contractions.dot import (
     dot_general,
@@ -50,6 +51,11 @@ if TYPE_CHECKING:
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
 
+MOST_ELEMENTS = 1 << 18
+"""Of an operand or a product that is prepared as calls: larger ones take a hundred times as long to
+multiply as to begin with (assumed)."""
+
+
 @codelet
 class Dot(Codelet):
     """Contracts two operands; the result has batch dims, free dims of lhs, free dims of rhs.
@@ -60,6 +66,7 @@ class Dot(Codelet):
 
     name: ClassVar[str] = "dot"
     is_compiled: ClassVar[bool] = True
+    prepares_large: ClassVar[bool] = True
     lhs_batch: tuple[int, ...]
     rhs_batch: tuple[int, ...]
     lhs_contracting: tuple[int, ...]
@@ -155,8 +162,8 @@ class Dot(Codelet):
         return run
 
     def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
-        """Return the product of small floats as calls, operands put in order as BLAS takes them."""
-        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+        """Return the product of floats as calls, operands put in order as BLAS takes them."""
+        from hloipu_runtime.codelets.core.call_writer import CallWriter
 
         (lhs, rhs), (result,) = operands, results
         dtype = storage_dtype(self.element_type)
@@ -189,7 +196,14 @@ class Dot(Codelet):
             seen = product.reshape(how.shape).transpose(order).transpose(folded.order)[places]
             return np.broadcast_to(seen, whole)
 
-        return writer.straight([writer.view(in_order, number, whole)])
+        def out_of_order(place: Array) -> Array | None:
+            """Return where the product goes that lies in its place on the tiles."""
+            if place.dtype != dtype or not all(any(both) for both in varies):
+                return None
+            seen = place.transpose([folded.order.index(d) for d in range(place.ndim)])
+            return seen_as_matrices(seen, how.order, shape)
+
+        return writer.straight([writer.view(in_order, number, whole, out_of_order)])
 
     def _taking(
         self, block: Block, has: Sequence[bool], contracting: tuple[int, ...]

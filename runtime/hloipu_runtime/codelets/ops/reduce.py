@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +15,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Codelet,
     Index,
     Indexing,
+    OnArrays,
     Sizes,
     Tensors,
     codelet,
@@ -38,6 +38,7 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_room_bytes,
     reduce_work,
 )
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -157,6 +158,31 @@ class Reduce(Codelet):
 
         return run if self.body is None else self._by_numpy(run, operands, rank)
 
+    def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return sums of many elements of one operand, how it lies decided once."""
+        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS
+
+        if self.monoid != "add" or self.parts or len(results) != 1 or _needs_finishing(self._type):
+            return None
+        (x, init), (result,) = operands, results
+        if x.data.size <= MOST_ELEMENTS or not are_stored_once((init,)):
+            return None
+        if any(axis != slice(None) for axis in shared_axes((x,))) or not result.part:
+            return None
+        start = init.data[(*(0 for _ in init.data.shape), ...)]
+        arrays = [x.data, start, result.data]
+        if any(np.may_share_memory(result.data, read) for read in arrays[:2]):
+            return None
+        from hloipu_runtime.kernels.reduction import monoid_reduction
+
+        along = tuple(len(x.grid) + d for d in self.dimensions)
+        strides = None if x.data.flags.c_contiguous else x.data.strides
+        reduced = monoid_reduction(x.data.shape, strides, x.data.dtype, "add", along, True)
+        add = np.add
+        return OnArrays(
+            lambda: add(arrays[1], reduced(arrays[0]), out=arrays[2]), arrays, (0, 1, 2)
+        )
+
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Let a monoid make results that nobody reads, but take in no such elements."""
         return bool(self.monoid) and not any(unused[0][d] for d in self.dimensions)
@@ -204,7 +230,7 @@ class Reduce(Codelet):
         for n, (row, block) in enumerate(zip(rows, results, strict=True)):
             if self.parts:
                 alone = replace(self, element_types=self.element_types[n : n + 1])
-                pieces = partial(alone._first_pieces, len(grid))
+                pieces = alone._pieces_of_one(writer.shapes[row], len(grid))
                 numbers.append(writer.computed(pieces, (row,), grid + block.part))
                 continue
             init = writer.first(first_init + n)
@@ -212,9 +238,31 @@ class Reduce(Codelet):
             numbers.append(writer.reshaped(number, grid + block.part))
         return numbers
 
-    def _first_pieces(self, rank: int, array: Array) -> Array:
-        """Return what the only operand makes, piece by piece."""
-        return self._pieces([array], rank)[0]
+    def _pieces_of_one(self, shape: Sizes, rank: int) -> Callable[[Array], Array]:
+        """Return what the only operand makes, row-major, piece by piece, behind grid axes."""
+        cut = dict(zip((rank + d for d in self.dimensions), self.parts, strict=False))
+        if any(shape[d] > part and shape[d] % part for d, part in cut.items()):
+            return lambda x: self._pieces([x], rank)[0]
+        sizes: list[int] = []
+        last, count_of = [], {}
+        for d, size in enumerate(shape):
+            part = min(size, cut.get(d, size))
+            if d in cut:
+                count_of[d] = len(sizes)
+                sizes.append(size // part)
+            last.append(len(sizes))
+            sizes.append(part)
+        order = (*last[:rank], *(count_of[d] for d in cut), *last[rank:])
+        dtype, kind = storage_dtype(self._type), self._type
+        like = np.empty(sizes, dtype).transpose(order)
+        along = tuple(rank + len(cut) + d for d in self.dimensions)
+        from hloipu_runtime.kernels.reduction import monoid_reduction
+
+        strides = None if like.flags.c_contiguous else like.strides
+        reduced = monoid_reduction(like.shape, strides, dtype, self.monoid, along, False)
+        if not _needs_finishing(kind):
+            return lambda x: reduced(x.reshape(sizes).transpose(order))
+        return lambda x: finish(reduced(x.reshape(sizes).transpose(order)), kind)
 
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
@@ -359,6 +407,11 @@ class Reduce(Codelet):
         return reduce_room_bytes(
             Reducing(machine, operands, results, self.dimensions, self.monoid, self.body)
         )
+
+
+def _needs_finishing(kind: str) -> bool:
+    """Whether what a reduction makes is not yet of its type."""
+    return is_narrow(kind) or (ELEMENT_TYPES[kind].is_integer and ELEMENT_TYPES[kind].bits < 8)
 
 
 def _fold(

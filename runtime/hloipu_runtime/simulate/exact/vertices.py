@@ -196,7 +196,8 @@ def straight_on_tiles(
     codelet: Codelet, operands: Sequence[Block], results: Sequence[Block]
 ) -> Straight | None:
     """Return a codelet as calls on the arrays of blocks; None where it is to be called as such."""
-    straight = codelet.straight_on_grid(operands, results) if _are_few(results) else None
+    is_fit = codelet.prepares_large or _are_few(results)
+    straight = codelet.straight_on_grid(operands, results) if is_fit else None
     if straight is None or not straight.needs_row_major:
         return straight
     arrays = [block.data for block in operands]
