@@ -79,11 +79,21 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         return None
     if (few[..., 1:] < few[..., :-1]).any():
         return None  # of equal values the first is not sure to have the lowest place
-    at = np.asarray(rows.argmax(-1) if largest else rows.argmin(-1))
     lines = rows.reshape(-1, count)
-    values = lines[np.arange(len(lines)), at.reshape(-1)].reshape(at.shape)
+    at = lines.argmax(-1) if largest else lines.argmin(-1)
+    each = _numbers(len(lines))
+    values = lines[each, at]
     if not values.all():
         return None
     if few.size == count:
-        return [values, np.asarray(few.reshape(count)[at])]
-    return [values, np.take_along_axis(few, at[..., np.newaxis], -1)[..., 0]]
+        found = few.reshape(count)[at]
+    elif few.size == rows.size:
+        found = few.reshape(lines.shape)[each, at]
+    else:
+        found = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
+    return [values.reshape(rows.shape[:-1]), found.reshape(rows.shape[:-1])]
+
+
+@lru_cache(maxsize=64)
+def _numbers(count: int) -> Array:
+    return np.arange(count)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -118,11 +119,11 @@ class Reduce(Codelet):
         """Return `run`, behind `rank` grid axes, or numpy's own search for an extremum."""
         if len(self.dimensions) != 1 or self.body is None or 0 in operands[0].part:
             return by_body
-        from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest
-
-        largest = keeps_largest(self.body)
+        largest = self._keeps_largest
         if largest is None:
             return by_body
+        from hloipu_runtime.codelets.ops.arg_reduction import by_places
+
         return by_places(by_body, rank + self.dimensions[0], largest=largest)
 
     def _on_grid(self, operands: Blocks, results: Blocks) -> Bound:
@@ -136,8 +137,14 @@ class Reduce(Codelet):
         dimensions = tuple(rank + d for d in self.dimensions)
         scalars = [one_of(block) for block in operands[count:]]
         if self.parts:
+            seen = self._seen_in_pieces((*computed, *operands[0].part), rank)
+            if seen is None:
+                return lambda arrays, outs: [
+                    spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
+                ]
             return lambda arrays, outs: [
-                spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
+                spread(x, grid, computed)
+                for x in self._equal_pieces([seen(a[kept]) for a in arrays], rank)
             ]
         how: Any = self.monoid or self._region
         in_place = computed == tuple(grid)
@@ -240,9 +247,27 @@ class Reduce(Codelet):
 
     def _pieces_of_one(self, shape: Sizes, rank: int) -> Callable[[Array], Array]:
         """Return what the only operand makes, row-major, piece by piece, behind grid axes."""
+        seen, dtype, kind = self._seen_in_pieces(shape, rank), storage_dtype(self._type), self._type
+        if seen is None:
+            return lambda x: self._pieces([x], rank)[0]
+        like = seen(np.empty(shape, dtype))
+        along = tuple(rank + len(self.parts) + d for d in self.dimensions)
+        from hloipu_runtime.kernels.reduction import monoid_reduction
+
+        strides = None if like.flags.c_contiguous else like.strides
+        reduced = monoid_reduction(like.shape, strides, dtype, self.monoid, along, False)
+        if not _needs_finishing(kind):
+            return lambda x: reduced(seen(x))
+        return lambda x: finish(reduced(seen(x)), kind)
+
+    def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
+        """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.
+
+        None where a last piece is shorter.
+        """
         cut = dict(zip((rank + d for d in self.dimensions), self.parts, strict=False))
         if any(shape[d] > part and shape[d] % part for d, part in cut.items()):
-            return lambda x: self._pieces([x], rank)[0]
+            return None
         sizes: list[int] = []
         last, count_of = [], {}
         for d, size in enumerate(shape):
@@ -253,16 +278,7 @@ class Reduce(Codelet):
             last.append(len(sizes))
             sizes.append(part)
         order = (*last[:rank], *(count_of[d] for d in cut), *last[rank:])
-        dtype, kind = storage_dtype(self._type), self._type
-        like = np.empty(sizes, dtype).transpose(order)
-        along = tuple(rank + len(cut) + d for d in self.dimensions)
-        from hloipu_runtime.kernels.reduction import monoid_reduction
-
-        strides = None if like.flags.c_contiguous else like.strides
-        reduced = monoid_reduction(like.shape, strides, dtype, self.monoid, along, False)
-        if not _needs_finishing(kind):
-            return lambda x: reduced(x.reshape(sizes).transpose(order))
-        return lambda x: finish(reduced(x.reshape(sizes).transpose(order)), kind)
+        return lambda x: x.reshape(sizes).transpose(order)
 
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
@@ -339,10 +355,10 @@ class Reduce(Codelet):
                 finish(np.asarray(reduce_monoid(x, self.monoid, dimensions)), kind)
                 for x, kind in zip(pieces, self.element_types, strict=True)
             ]
-        from hloipu_runtime.codelets.ops.arg_reduction import best_of_places, keeps_largest
-
-        largest = None if self.body is None else keeps_largest(self.body)
+        largest = self._keeps_largest
         if largest is not None and len(dimensions) == 1 and 0 not in pieces[0].shape:
+            from hloipu_runtime.codelets.ops.arg_reduction import best_of_places
+
             values, places = pieces
             best = best_of_places(values, places, dimensions[0], largest=largest)
             if best is not None:
@@ -362,6 +378,13 @@ class Reduce(Codelet):
         if flat:
             return 0
         return self.dimensions[0] if len(self.dimensions) == 1 else None
+
+    @cached_property
+    def _keeps_largest(self) -> bool | None:
+        """Whether a body keeps the largest value and its place, or the smallest; None: neither."""
+        from hloipu_runtime.codelets.ops.arg_reduction import keeps_largest
+
+        return None if self.body is None else keeps_largest(self.body)
 
     @property
     def _region(self) -> Callable[..., list[Array]]:
