@@ -143,6 +143,28 @@ def monoid_reduction(
     return run
 
 
+def order_of_sum(
+    shape: Sizes, strides: Sizes | None, dimensions: Sizes
+) -> tuple[Sizes, int | None, Sizes]:
+    """Return the order in which dimensions of an array that lies so are seen to add it up.
+
+    Then the only axis in that order that is reduced, one element after another, and what brings the
+    others back; no axis where several are, or sums go side by side.
+    """
+    _, order, kept, back, _ = _folding(shape, strides, dimensions)
+    order = order or tuple(range(len(shape)))
+    along = [k for k, d in enumerate(order) if d in dimensions]
+    is_plainly_added = len(along) == 1 and shape[order[along[0]]] <= 2 * SUM_BLOCK_ROWS
+    inner = prod(shape[d] for d in order[along[0] + 1 :]) if is_plainly_added else 1
+    return order, along[0] if inner > 1 else None, back or tuple(range(len(kept)))
+
+
+def sums_by_ones(x: Array, axis: int) -> bool:
+    """Whether the sum of an array along an axis, as `order_of_sum` sees it, is a product."""
+    count, inner = x.shape[axis], prod(x.shape[axis + 1 :])
+    return x.flags.c_contiguous and _is_worth_ones(x.dtype, x.size, count, inner)
+
+
 def is_short(shape: Sizes, axis: int) -> bool:
     """Whether numpy's own reduction along an axis of a small array is the kernel's."""
     return prod(shape) <= SHORT_ELEMENTS and is_plain(shape, axis)
@@ -240,8 +262,11 @@ def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes], *, any_order: boo
 
 def _sums_by_ones(x: Array) -> bool:
     """Whether ones are worth multiplying the middle axis by."""
-    _, count, inner = x.shape
-    if x.dtype not in (np.float32, np.float64) or x.size < SHORT_ELEMENTS:
+    return _is_worth_ones(x.dtype, x.size, *x.shape[1:])
+
+
+def _is_worth_ones(dtype: np.dtype[Any], size: int, count: int, inner: int) -> bool:
+    if dtype not in (np.float32, np.float64) or size < SHORT_ELEMENTS:
         return False
     return bool(count * inner >= MANY_ROWS and max(count, inner) > SHORT_AXIS)
 
