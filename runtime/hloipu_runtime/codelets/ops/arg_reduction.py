@@ -11,7 +11,6 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Array, Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.grids import moved
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import compact
 from hloipu_runtime.kernels.core.movement import contiguous
@@ -72,8 +71,10 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 
     None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
-    few = moved(compact(places), dimension, x.ndim - 1)
-    rows = contiguous(moved(x, dimension, x.ndim - 1))
+    others = (d for d in range(x.ndim) if d != dimension)
+    order = (*sorted(others, key=lambda d: -abs(x.strides[d])), dimension)  # that of its memory
+    few = compact(places).transpose(order)
+    rows = contiguous(x.transpose(order))
     count = rows.shape[-1]
     if not few.size or few.shape[-1] != count:
         return None
@@ -91,7 +92,8 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         found = few.reshape(lines.shape)[each, at]
     else:
         found = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
-    return [values.reshape(rows.shape[:-1]), found.reshape(rows.shape[:-1])]
+    back = sorted(range(x.ndim - 1), key=order.__getitem__)
+    return [a.reshape(rows.shape[:-1]).transpose(back) for a in (values, found)]
 
 
 @lru_cache(maxsize=64)
