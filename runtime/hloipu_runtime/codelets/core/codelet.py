@@ -136,9 +136,14 @@ class Codelet:
     def zero_ends(self, operand: int) -> Sizes:
         """Return the dimensions of an operand beyond whose ends zeros are as good as nothing.
 
-        Of dimensions that are summed over together, all operands are to have them.
+        Of dimensions that are summed over together, all operands are to have them. It is not zero
+        but `end_value`, if that is something else.
         """
         return ()
+
+    def end_value(self, dtype: np.dtype[Any]) -> Any:
+        """Return what is to be beyond the ends of operands that have `zero_ends`, as stored."""
+        return dtype.type(0)
 
     @property
     def code_kind(self) -> str:

@@ -85,7 +85,7 @@ def calls_of(
         ]
         zeros += [[] for _ in outputs]
         if _may_be_whole(group.codelet, storages, zeros, len(classes)):
-            return [_whole_call(storages, zeros)]
+            return [_whole_call(group.codelet, storages, zeros)]
     moving = [storage.moving for storage in storages]
     return [
         GroupCall(blocks, moving)
@@ -118,7 +118,9 @@ def _may_be_whole(
     return share <= MOST_OF_WHOLE or (share - 1) * most <= (classes - 1) * ELEMENTS_OF_A_CALL
 
 
-def _whole_call(storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]) -> GroupCall:
+def _whole_call(
+    codelet: Codelet, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
+) -> GroupCall:
     """Return the call that computes on whole parts, their unused ends included."""
     actions: list[Action] = []
     moving: list[MovingMemory | None] = [storage.moving for storage in storages]
@@ -131,7 +133,7 @@ def _whole_call(storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]])
         )
         parts = storage.tiles
         if dimensions:
-            parts, before = with_zero_ends(storage, dimensions)
+            parts, before = with_zero_ends(storage, dimensions, codelet.end_value(parts.dtype))
             actions += before
             moving[number] = None
         blocks.append(Block(parts, mapping.tiles.extents, mapping.block, starts, storage.shape))
