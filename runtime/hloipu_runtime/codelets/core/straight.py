@@ -13,6 +13,12 @@ Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
 
 
+Take = Callable[[Sizes, np.dtype[Any]], Array]
+"""Returns an array for what stands between calls."""
+
+Prepare = Callable[[Sequence[Array], Array, Take], list[Callable[[], object]] | None]
+
+
 class Call(NamedTuple):
     """One call on arrays, positional: it returns an array, or a list that calls after it read."""
 
@@ -34,6 +40,8 @@ class Call(NamedTuple):
     """Whether it sees its argument in another form, the same one in each run, or copies it so."""
     back: Callable[[Array], Array | None] | None = None
     """Of such a call: what sees a place for its result as one for its argument, if it can."""
+    on_arrays: Prepare | None = None
+    """What makes, of the arrays of arguments and result, calls that do the same."""
 
 
 class OnNumbers(NamedTuple):
@@ -56,6 +64,11 @@ class Straight(NamedTuple):
     """Numbers of values: of calls, constants or operands."""
     needs_row_major: bool = False
     """Whether operands of the results' shape must lie row-major; other ones ask for `bound`."""
+
+
+def row_major(array: Array) -> Array:
+    """Return an array that lies row-major, or a copy that does."""
+    return np.asarray(array, order="C")
 
 
 def one_call(
@@ -163,7 +176,7 @@ def calls_on_arrays(
     straight: Straight,
     operands: Sequence[Array],
     places: Sequence[Array],
-    take: Callable[[Sizes, np.dtype[Any]], Array],
+    take: Take,
 ) -> list[Callable[[], object]]:
     """Return the calls on these very arrays, from the operands to the places of the results.
 
@@ -195,6 +208,13 @@ def calls_on_arrays(
             else:
                 calls.append(partial(_write, out, partial(function, *arguments, out=out)))
         else:
+            if call.on_arrays is not None:
+                out = take(call.shape, arguments[0].dtype) if place is None else place
+                several_calls = call.on_arrays(arguments, out, take)
+                if several_calls is not None:
+                    calls += several_calls
+                    values[call.number] = out
+                    continue
             with quietly():
                 computed = function(*arguments)
             if isinstance(computed, tuple | list):  # several results, which later calls pick
@@ -208,7 +228,10 @@ def calls_on_arrays(
                 values[call.number] = computed
                 continue
             out = take(computed.shape, computed.dtype) if place is None else place
-            calls.append(partial(_write, out, partial(function, *arguments)))
+            if function is row_major:
+                calls.append(partial(np.copyto, out, *arguments))
+            else:
+                calls.append(partial(_write, out, partial(function, *arguments)))
         values[call.number] = out
     left = [
         (place, values[number])

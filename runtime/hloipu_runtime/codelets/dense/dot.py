@@ -39,7 +39,7 @@ from hloipu_runtime.kernels.contractions.dot import (
     is_matrix_product,
     round_result,
 )
-from hloipu_runtime.kernels.contractions.matmul import for_blas, matmul
+from hloipu_runtime.kernels.contractions.matmul import for_blas, multiplying
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -184,7 +184,8 @@ class Dot(Codelet):
         a = _written_matrices(writer, 0, left, how.left, lhs.data)
         b = _written_matrices(writer, 1, right, how.right, rhs.data)
         shape = (*writer.shapes[a][:-1], writer.shapes[b][-1])
-        number = writer.computed(matmul, (a, b), shape, dtype)
+        multiply = multiplying(writer.shapes[a], writer.shapes[b])
+        number = writer.computed(multiply, (a, b), shape, dtype)
         if is_narrow(self.element_type):
             rounded = partial(round_result, element_type=self.element_type, storage=dtype)
             number = writer.computed(rounded, (number,), writer.shapes[number])
@@ -345,8 +346,16 @@ def _written_matrices(
     writer: "CallWriter", operand: int, take: Callable[[Array], Array], form: Matrices, array: Array
 ) -> int:
     """Write an operand as matrices that BLAS takes; `array` is it, or lies as it does."""
-    shape = form.of(take(array)).shape
-    return writer.view(lambda x: for_blas(form.of(take(x))), operand, shape)
+    matrices = form.of(take(array))
+    if np.may_share_memory(matrices, array):
+        number = writer.view(lambda x: form.of(take(x)), operand, matrices.shape)
+        return number if for_blas(matrices) is matrices else writer.row_major(number)
+    moved = take(array).transpose(form.order)
+    number = writer.view(lambda x: take(x).transpose(form.order), operand, moved.shape)
+    number = writer.reshaped(writer.row_major(number), form.shape)
+    if not form.is_turned:
+        return number
+    return writer.view(lambda x: x.swapaxes(-1, -2), number, matrices.shape)
 
 
 class Folded(NamedTuple):

@@ -263,10 +263,10 @@ class Reduce(Codelet):
     def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
         """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.
 
-        None where a last piece is shorter.
+        None where a last piece is shorter, or there are none.
         """
         cut = dict(zip((rank + d for d in self.dimensions), self.parts, strict=False))
-        if any(shape[d] > part and shape[d] % part for d, part in cut.items()):
+        if any(not shape[d] or (shape[d] > n and shape[d] % n) for d, n in cut.items()):
             return None
         sizes: list[int] = []
         last, count_of = [], {}
