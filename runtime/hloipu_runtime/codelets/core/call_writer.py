@@ -134,9 +134,11 @@ class CallWriter:
         is_fresh = monoid in ("add", "multiply")  # of one element an extremum is a view
         function = reducing(monoid, kind, shape, along)
         made = self.computed(function, (number, init), left, is_fresh=is_fresh)
-        _, seen, axis = _as_numpys(shape, along)
+        seen, axis = _as_numpys(shape, along)
         if monoid == "add" and kind in ("f32", "f64") and axis >= 0 and is_plain(seen, axis):
-            self._calls[-1] = self._calls[-1]._replace(on_arrays=partial(_sum_on_arrays, seen, axis))
+            self._calls[-1] = self._calls[-1]._replace(
+                on_arrays=partial(_sum_on_arrays, seen, axis)
+            )
         return made
 
     def _number(self, shape: Sizes) -> int:
@@ -160,14 +162,11 @@ def _sum_on_arrays(
     ]
 
 
-def _as_numpys(shape: Sizes, along: Sizes) -> tuple[bool, Sizes, int]:
-    """Return whether all dimensions are reduced as one, in which shape, and along which axis.
-
-    The axis is -1 where there are several.
-    """
+def _as_numpys(shape: Sizes, along: Sizes) -> tuple[Sizes, int]:
+    """Return the shape in which an array is reduced along one axis, and that; -1: along several."""
     if len(shape) > 1 and along == tuple(range(len(shape))):
-        return True, (prod(shape),), 0
-    return False, shape, along[0] if len(along) == 1 else -1
+        return (prod(shape),), 0
+    return shape, along[0] if len(along) == 1 else -1
 
 
 def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Array, Array], Array]:
@@ -180,7 +179,7 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
         reduced = reduce_monoid(x, monoid, along)
         return np.expand_dims(take_in(init, reduced, monoid, kind), along)
 
-    flat, seen, axis = _as_numpys(shape, along)
+    seen, axis = _as_numpys(shape, along)
     is_numpys = axis >= 0 and is_plain(seen, axis)
     narrow = is_narrow(kind)
     if not (is_numpys and (narrow or kind in ("f32", "f64"))) or monoid not in (

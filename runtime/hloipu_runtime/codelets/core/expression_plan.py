@@ -46,8 +46,10 @@ def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..
     chooses = step is choose or isinstance(step, OrZero)
     if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
         return np.where
+    if isinstance(step, Plain) and shape:
+        return step.ufunc
     if isinstance(step, Plain):
-        return step.ufunc if shape else OnNumbers(step.ufunc)
+        return OnNumbers(step.ufunc)
     if count == 1:
         return lambda x, out=None: step([x], out)
     if count == 2:

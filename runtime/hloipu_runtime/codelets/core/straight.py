@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import aligned_empty, put
 from hloipu_runtime.kernels.core.quiet import quietly
 
@@ -44,7 +45,8 @@ class Call(NamedTuple):
     """What makes, of the arrays of arguments and result, calls that do the same."""
 
 
-class OnNumbers(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OnNumbers:
     """A ufunc of arrays without axes, which makes an array as well."""
 
     ufunc: np.ufunc

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from hloipu_runtime.codelets.core.call_writer import CallWriter
 from hloipu_runtime.element_types import ELEMENT_TYPES
 
-
 MOST_ELEMENTS = 1 << 18
 """Of an operand or a product that is prepared as calls: larger ones take a hundred times as long to
 multiply as to begin with (assumed)."""

@@ -6,6 +6,7 @@ and works on what falls into that.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import sub
 from typing import ClassVar
 
@@ -201,7 +202,7 @@ def _window_on_arrays(
         return None
     everywhere = [slice(0, size) for size in window]
     moves = [
-        (d, scalar.data[(*(0 for _ in scalar.data.shape), ...)].item, whole[d] - size, size)
+        (d, partial(scalar.data.item, 0), whole[d] - size, size)
         for d, (scalar, size) in enumerate(zip(scalars, window, strict=True))
         if whole[d] > size
     ]

@@ -176,7 +176,8 @@ class Reduce(Codelet):
             return None
         if any(axis != slice(None) for axis in shared_axes((x,))) or not result.part:
             return None
-        start = init.data[(*(0 for _ in init.data.shape), ...)]
+        first: tuple[Any, ...] = (*(0 for _ in init.data.shape), ...)
+        start = init.data[first]
         arrays = [x.data, start, result.data]
         if any(np.may_share_memory(result.data, read) for read in arrays[:2]):
             return None

@@ -36,7 +36,7 @@ from hloipu_runtime.simulate.functional.loop_writer import MOST_NODES, Written
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import Refused
+from hloipu_runtime.simulate.functional.region_values import Refused, cut_of
 
 MOST_ELEMENTS = 1 << 16
 """In memory, of the parts of an operand on all tiles, in the mean over calls: numpy takes little
@@ -256,7 +256,7 @@ class TileRegion(RegionReductions, RegionProducts):
         for chosen in product(*runs):
             taken = {x: slice(*run[:2]) for x, run in zip(cut, chosen, strict=True)}
             parts = [
-                place.seen(place.view[(*(taken.get(x, slice(None)) for x in own), ...)])
+                place.seen(cut_of(place.view, [taken.get(x, slice(None)) for x in own]))
                 for place, own in zip(given, labels, strict=True)
             ]
             made = self._equal_pieces(codelet, parts, types, axes)
@@ -271,7 +271,7 @@ class TileRegion(RegionReductions, RegionProducts):
                     shape = held.view.shape
                     whole = (*shape[:axes], *counts, *shape[axes + len(cut) :])
                     targets.append(self.region.temporary(whole, held.type))
-                into = targets[k].view[(*(slice(None),) * axes, *at, ...)]
+                into = cut_of(targets[k].view, (*(slice(None),) * axes, *at))
                 self.region.copy(held, targets[k].seen(into))
         return list(targets)
 
