@@ -96,6 +96,7 @@ def check_law(
     ways = [
         _Way(into=False, multicast=True, over=None, padded=False),
         _Way(into=True, multicast=False, over=None, padded=False),
+        _Way(into=True, multicast=True, over=None, padded=False),
         *(
             _Way(into=True, multicast=False, over=k, padded=False)
             for k in range(len(operands))
