@@ -96,6 +96,7 @@ def check_law(
     ways = [
         _Way(into=False, multicast=True, over=None, padded=False),
         _Way(into=True, multicast=False, over=None, padded=False),
+        _Way(into=True, multicast=True, over=None, padded=False),
         *(
             _Way(into=True, multicast=False, over=k, padded=False)
             for k in range(len(operands))
@@ -273,16 +274,22 @@ def _run_prepared(
 ) -> list[Array]:
     """Run as the exact mode does: prepared on other values than there are when it runs."""
     arrays, places = [block.data for block in inputs], [block.data for block in outputs]
+    values = [x.copy() for x in arrays]
     straight = codelet.straight_on_grid(inputs, outputs)
-    if straight is None or straight.needs_row_major:
+    if straight is not None and straight.needs_row_major:
+        straight = None
+    if straight is None and codelet.on_arrays(inputs, outputs) is None:
         put(places, codelet.bound(inputs, outputs)(arrays, places))
         return places
-    values = [x.copy() for x in arrays]
     for x in arrays:
         x.flags.writeable = True
         x[...] = 0
     with quietly():
-        calls = calls_on_arrays(straight, arrays, places, np.empty)
+        prepared = codelet.on_arrays(inputs, outputs)
+        if prepared is not None:
+            calls: list[Callable[[], object]] = [prepared.run]
+        elif straight is not None:
+            calls = calls_on_arrays(straight, arrays, places, np.empty)
         for x, value in zip(arrays, values, strict=True):
             x[...] = value
         for call in calls:

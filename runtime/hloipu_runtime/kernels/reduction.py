@@ -6,10 +6,10 @@ Blocks of large arrays are multiplied by ones, which takes BLAS a third of numpy
 rows that compiled kernels may compute, numpy's order is kept, which is theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -110,23 +110,59 @@ def reduce_monoid(
     be added up in any order.
     """
     strides = None if x.flags.c_contiguous else x.strides
-    folds, order, kept_shape, back, axis = _folding(x.shape, strides, tuple(dimensions))
-    if x.size == 0:
-        return np.full(kept_shape, identity(monoid, x.dtype))
-    if order is not None:
-        x = x.transpose(order)
-    if not x.ndim or x.strides[-1] != x.itemsize:
-        x = np.ascontiguousarray(x)
-    with quietly():
-        if axis is None or x.flags.c_contiguous:
-            result = _folded(x, UFUNCS[monoid], folds, any_order=any_order)
-        else:
-            result = np.asarray(UFUNCS[monoid].reduce(x, axis=axis, dtype=x.dtype))
-        if monoid in ("minimum", "maximum") and _zeros_doubtful(x, result, monoid):
-            keys = _folded(extremum_keys(x, monoid), UFUNCS[monoid], folds)
-            result = from_total_order_keys(keys, x.dtype)
-    result = result.reshape(kept_shape)
-    return result if back is None else result.transpose(back)
+    return monoid_reduction(x.shape, strides, x.dtype, monoid, tuple(dimensions), any_order)(x)
+
+
+@lru_cache(maxsize=4096)
+def monoid_reduction(
+    shape: Sizes, strides: Sizes | None, dtype: np.dtype[Any], monoid: str, dimensions: Sizes,
+    any_order: bool,
+) -> Callable[[Array], Array]:  # fmt: skip
+    """Return what `reduce_monoid` does with arrays that lie so; strides None: row-major ones."""
+    folds, order, kept_shape, back, axis = _folding(shape, strides, dimensions)
+    if 0 in shape:
+        return lambda x: np.full(kept_shape, identity(monoid, dtype))
+    ufunc, item, has_zeros = UFUNCS[monoid], dtype.itemsize, monoid in ("minimum", "maximum")
+
+    def run(x: Array) -> Array:
+        if order is not None:
+            x = x.transpose(order)
+        if not x.ndim or x.strides[-1] != item:
+            x = np.ascontiguousarray(x)
+        with quietly():
+            if axis is None or x.flags.c_contiguous:
+                result = _folded(x, ufunc, folds, any_order=any_order)
+            else:
+                result = np.asarray(ufunc.reduce(x, axis=axis, dtype=dtype))
+            if has_zeros and _zeros_doubtful(x, result, monoid):
+                keys = _folded(extremum_keys(x, monoid), ufunc, folds)
+                result = from_total_order_keys(keys, dtype)
+        result = result.reshape(kept_shape)
+        return result if back is None else result.transpose(back)
+
+    return run
+
+
+def order_of_sum(
+    shape: Sizes, strides: Sizes | None, dimensions: Sizes
+) -> tuple[Sizes, int | None, Sizes]:
+    """Return the order in which dimensions of an array that lies so are seen to add it up.
+
+    Then the only axis in that order that is reduced, one element after another, and what brings the
+    others back; no axis where several are, or sums go side by side.
+    """
+    _, order, kept, back, _ = _folding(shape, strides, dimensions)
+    order = order or tuple(range(len(shape)))
+    along = [k for k, d in enumerate(order) if d in dimensions]
+    is_plainly_added = len(along) == 1 and shape[order[along[0]]] <= 2 * SUM_BLOCK_ROWS
+    inner = prod(shape[d] for d in order[along[0] + 1 :]) if is_plainly_added else 1
+    return order, along[0] if inner > 1 else None, back or tuple(range(len(kept)))
+
+
+def sums_by_ones(x: Array, axis: int) -> bool:
+    """Whether the sum of an array along an axis, as `order_of_sum` sees it, is a product."""
+    count, inner = x.shape[axis], prod(x.shape[axis + 1 :])
+    return x.flags.c_contiguous and _is_worth_ones(x.dtype, x.size, count, inner)
 
 
 def is_short(shape: Sizes, axis: int) -> bool:
@@ -226,8 +262,11 @@ def _folded(x: Array, ufunc: np.ufunc, folds: Sequence[Sizes], *, any_order: boo
 
 def _sums_by_ones(x: Array) -> bool:
     """Whether ones are worth multiplying the middle axis by."""
-    _, count, inner = x.shape
-    if x.dtype not in (np.float32, np.float64) or x.size < SHORT_ELEMENTS:
+    return _is_worth_ones(x.dtype, x.size, *x.shape[1:])
+
+
+def _is_worth_ones(dtype: np.dtype[Any], size: int, count: int, inner: int) -> bool:
+    if dtype not in (np.float32, np.float64) or size < SHORT_ELEMENTS:
         return False
     return bool(count * inner >= MANY_ROWS and max(count, inner) > SHORT_AXIS)
 

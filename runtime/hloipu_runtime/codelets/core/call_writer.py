@@ -11,7 +11,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.arranging import Labels, arranged
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight
+from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight, Take, row_major
 from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -48,7 +48,7 @@ class CallWriter:
         """
         shape = self.shapes[operand]
         if axes:
-            operand = self.view(_row_major, operand, shape)
+            operand = self.row_major(operand)
             labels = (*range(axes), *(axes + d for d in labels))
             rank += axes
         if tuple(labels) == tuple(range(rank - len(shape), rank)):
@@ -83,14 +83,21 @@ class CallWriter:
         )  # fmt: skip
         return made
 
-    def view(self, function: Callable[[Array], Array], number: int, shape: Sizes) -> int:
-        """Return what a function makes of a value, which may share its memory."""
+    def view(
+        self, function: Callable[[Array], Array], number: int, shape: Sizes,
+        back: Callable[[Array], Array | None] | None = None,
+    ) -> int:  # fmt: skip
+        """Return what a function makes of a value, which may share its memory; see `Call.back`."""
         made = self._number(shape)
         self._calls.append(
             Call(function, (number,), made, shape, None,
-                 is_fresh=False, takes_out=False, in_place=False, is_view=True)
+                 is_fresh=False, takes_out=False, in_place=False, is_view=True, back=back)
         )  # fmt: skip
         return made
+
+    def row_major(self, number: int) -> int:
+        """Return a value that lies row-major: itself, or a copy."""
+        return self.view(row_major, number, self.shapes[number])
 
     def spread(self, number: int, shape: Sizes) -> int:
         """Return a value repeated to a shape."""
@@ -126,7 +133,13 @@ class CallWriter:
         left = tuple(1 if d in along else n for d, n in enumerate(shape))
         is_fresh = monoid in ("add", "multiply")  # of one element an extremum is a view
         function = reducing(monoid, kind, shape, along)
-        return self.computed(function, (number, init), left, is_fresh=is_fresh)
+        made = self.computed(function, (number, init), left, is_fresh=is_fresh)
+        seen, axis = _as_numpys(shape, along)
+        if monoid == "add" and kind in ("f32", "f64") and axis >= 0 and is_plain(seen, axis):
+            self._calls[-1] = self._calls[-1]._replace(
+                on_arrays=partial(_sum_on_arrays, seen, axis)
+            )
+        return made
 
     def _number(self, shape: Sizes) -> int:
         number = len(self.shapes)
@@ -134,8 +147,26 @@ class CallWriter:
         return number
 
 
-def _row_major(array: Array) -> Array:
-    return np.asarray(array, order="C")
+def _sum_on_arrays(
+    seen: Sizes, axis: int, arguments: Sequence[Array], out: Array, take: Take
+) -> list[Callable[[], object]] | None:
+    """Return a sum with its init as numpy's own calls, of a row-major array."""
+    x, init = arguments
+    if not x.flags.c_contiguous:
+        return None
+    sums = take(out.shape, out.dtype)
+    into = sums.reshape([1 if d == axis else n for d, n in enumerate(seen)])
+    return [
+        partial(np.add.reduce, x.reshape(seen), axis, None, into, True),
+        partial(np.add, init, sums, out=out),
+    ]
+
+
+def _as_numpys(shape: Sizes, along: Sizes) -> tuple[Sizes, int]:
+    """Return the shape in which an array is reduced along one axis, and that; -1: along several."""
+    if len(shape) > 1 and along == tuple(range(len(shape))):
+        return (prod(shape),), 0
+    return shape, along[0] if len(along) == 1 else -1
 
 
 def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Array, Array], Array]:
@@ -148,10 +179,8 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
         reduced = reduce_monoid(x, monoid, along)
         return np.expand_dims(take_in(init, reduced, monoid, kind), along)
 
-    flat = len(shape) > 1 and along == tuple(range(len(shape)))
-    seen = (prod(shape),) if flat else shape
-    axis = 0 if flat else along[0]
-    is_numpys = (flat or len(along) == 1) and is_plain(seen, axis)
+    seen, axis = _as_numpys(shape, along)
+    is_numpys = axis >= 0 and is_plain(seen, axis)
     narrow = is_narrow(kind)
     if not (is_numpys and (narrow or kind in ("f32", "f64"))) or monoid not in (
         "add",

@@ -90,6 +90,16 @@ Bound = Callable[[Sequence[Array], Sequence[Array | None]], Sequence[Array]]
 """A codelet on blocks of known sizes: from operands, and places for results, to results."""
 
 
+class OnArrays(NamedTuple):
+    """A codelet on the arrays of blocks, to be called again and again."""
+
+    run: Callable[[], object]
+    arrays: list[Array]
+    """Views that it reads and writes, anew in each call: they may be put elsewhere."""
+    blocks: Sizes
+    """Of each: the number of the block that it is a view of, results after operands."""
+
+
 Tensors = Sequence[Tensor]
 Blocks = Sequence[Block]
 
@@ -108,6 +118,8 @@ class Codelet:
     """Whether functional runs may compile it with others, where it is small: see `loop_writer`."""
     rearranges: ClassVar[bool] = False
     """Whether `run` without a place sees its operand in another form, the same for any values."""
+    prepares_large: ClassVar[bool] = False
+    """Whether `straight_on_grid` serves large parts as well."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the parameters, without what was worked out from them to run."""
@@ -124,9 +136,14 @@ class Codelet:
     def zero_ends(self, operand: int) -> Sizes:
         """Return the dimensions of an operand beyond whose ends zeros are as good as nothing.
 
-        Of dimensions that are summed over together, all operands are to have them.
+        Of dimensions that are summed over together, all operands are to have them. It is not zero
+        but `end_value`, if that is something else.
         """
         return ()
+
+    def end_value(self, dtype: np.dtype[Any]) -> Any:
+        """Return what is to be beyond the ends of operands that have `zero_ends`, as stored."""
+        return dtype.type(0)
 
     @property
     def code_kind(self) -> str:
@@ -181,7 +198,15 @@ class Codelet:
     def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return what `bound` does on a class of tiles as calls; arrays are those of the blocks.
 
-        Only of few elements, where starting calls takes longer than what they do.
+        Only of few elements, where starting calls takes longer than what they do, but for what
+        `prepares_large`.
+        """
+        return None
+
+    def on_arrays(self, operands: Blocks, results: Blocks) -> "OnArrays | None":
+        """Return what computes a class of tiles from and to these very arrays.
+
+        None where that takes no less than what `bound` returns.
         """
         return None
 

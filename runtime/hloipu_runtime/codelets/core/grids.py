@@ -130,7 +130,11 @@ def one_of(block: Block) -> Callable[[Array], Array | None]:
 
 def are_stored_once(blocks: Blocks) -> bool:
     """Whether operands of rank 0 are the same memory on all tiles."""
-    return all(x.data.size <= 1 or not any(x.data.strides) for x in blocks)
+    return all(
+        not step or extent == 1
+        for block in blocks
+        for extent, step in zip(block.data.shape, block.data.strides, strict=True)
+    )
 
 
 def _same_bytes(array: Array, first: Array) -> bool:

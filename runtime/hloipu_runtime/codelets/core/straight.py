@@ -6,11 +6,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import aligned_empty, put
 from hloipu_runtime.kernels.core.quiet import quietly
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]
+
+
+Take = Callable[[Sizes, np.dtype[Any]], Array]
+"""Returns an array for what stands between calls."""
+
+Prepare = Callable[[Sequence[Array], Array, Take], list[Callable[[], object]] | None]
 
 
 class Call(NamedTuple):
@@ -35,6 +42,21 @@ class Call(NamedTuple):
     """Whether that array may be an argument of the result's shape."""
     is_view: bool = False
     """Whether it sees its argument in another form, the same one in each run, or copies it so."""
+    back: Callable[[Array], Array | None] | None = None
+    """Of such a call: what sees a place for its result as one for its argument, if it can."""
+    on_arrays: Prepare | None = None
+    """What makes, of the arrays of arguments and result, calls that do the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class OnNumbers:
+    """A ufunc of arrays without axes, which makes an array as well."""
+
+    ufunc: np.ufunc
+
+    def __call__(self, *arguments: Array, out: Array | None = None) -> Array:
+        """Call it."""
+        return np.asarray(self.ufunc(*arguments, out=out))
 
 
 class Straight(NamedTuple):
@@ -47,6 +69,11 @@ class Straight(NamedTuple):
     """Numbers of values: of calls, constants or operands."""
     needs_row_major: bool = False
     """Whether operands of the results' shape must lie row-major; other ones ask for `bound`."""
+
+
+def row_major(array: Array) -> Array:
+    """Return an array that lies row-major, or a copy that does."""
+    return np.asarray(array, order="C")
 
 
 def one_call(
@@ -154,7 +181,7 @@ def calls_on_arrays(
     straight: Straight,
     operands: Sequence[Array],
     places: Sequence[Array],
-    take: Callable[[Sizes, np.dtype[Any]], Array],
+    take: Take,
 ) -> list[Callable[[], object]]:
     """Return the calls on these very arrays, from the operands to the places of the results.
 
@@ -164,6 +191,13 @@ def calls_on_arrays(
     values: dict[int, Any] = {**dict(enumerate(operands)), **straight.constants}
     last = _last_reads(straight)
     place_of = dict(zip(straight.results, places, strict=True))
+    seen_through: dict[int, int] = {}
+    for call in straight.calls:
+        place = place_of.get(call.number)
+        back = None if place is None or call.back is None else call.back(place)
+        if back is not None:
+            place_of[call.arguments[0]] = back
+            seen_through[call.number] = call.arguments[0]
     calls: list[Callable[[], object]] = []
     for position, call in enumerate(straight.calls):
         function, arguments = call.function, [values[number] for number in call.arguments]
@@ -172,11 +206,20 @@ def calls_on_arrays(
             place = None
         if call.takes_out and call.dtype is not None:
             out = take(call.shape, call.dtype) if place is None else place
+            if isinstance(function, OnNumbers):
+                function = function.ufunc
             if isinstance(function, np.ufunc):
                 calls.append(partial(function, *arguments, out=out))
             else:
                 calls.append(partial(_write, out, partial(function, *arguments, out=out)))
         else:
+            if call.on_arrays is not None:
+                out = take(call.shape, arguments[0].dtype) if place is None else place
+                several_calls = call.on_arrays(arguments, out, take)
+                if several_calls is not None:
+                    calls += several_calls
+                    values[call.number] = out
+                    continue
             with quietly():
                 computed = function(*arguments)
             if isinstance(computed, tuple | list):  # several results, which later calls pick
@@ -190,12 +233,16 @@ def calls_on_arrays(
                 values[call.number] = computed
                 continue
             out = take(computed.shape, computed.dtype) if place is None else place
-            calls.append(partial(_write, out, partial(function, *arguments)))
+            if function is row_major:
+                calls.append(partial(np.copyto, out, *arguments))
+            else:
+                calls.append(partial(_write, out, partial(function, *arguments)))
         values[call.number] = out
     left = [
         (place, values[number])
         for number, place in zip(straight.results, places, strict=True)
         if values[number] is not place
+        and values[source := seen_through.get(number, number)] is not place_of[source]
     ]
     if len(left) == 1:
         calls.append(partial(np.copyto, *left[0]))

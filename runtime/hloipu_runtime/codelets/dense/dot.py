@@ -31,6 +31,7 @@ from hloipu_runtime.kernels.contractions.contraction import (
     Matrices,
     arrangement,
     free_dims,
+    seen_as_matrices,
 )
 from hloipu_runtime.kernels.contractions.dot import (
     dot_general,
@@ -38,7 +39,7 @@ from hloipu_runtime.kernels.contractions.dot import (
     is_matrix_product,
     round_result,
 )
-from hloipu_runtime.kernels.contractions.matmul import for_blas, matmul
+from hloipu_runtime.kernels.contractions.matmul import for_blas, multiplying
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -48,6 +49,10 @@ from hloipu_runtime.machine.model import Machine
 if TYPE_CHECKING:
     from hloipu_runtime.codelets.core.call_writer import CallWriter
 from hloipu_runtime.element_types import ELEMENT_TYPES
+
+MOST_ELEMENTS = 1 << 18
+"""Of an operand or a product that is prepared as calls: larger ones take a hundred times as long to
+multiply as to begin with (assumed)."""
 
 
 @codelet
@@ -60,6 +65,7 @@ class Dot(Codelet):
 
     name: ClassVar[str] = "dot"
     is_compiled: ClassVar[bool] = True
+    prepares_large: ClassVar[bool] = True
     lhs_batch: tuple[int, ...]
     rhs_batch: tuple[int, ...]
     lhs_contracting: tuple[int, ...]
@@ -155,8 +161,8 @@ class Dot(Codelet):
         return run
 
     def straight_on_grid(self, operands: Blocks, results: Blocks) -> Straight | None:
-        """Return the product of small floats as calls, operands put in order as BLAS takes them."""
-        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS, CallWriter
+        """Return the product of floats as calls, operands put in order as BLAS takes them."""
+        from hloipu_runtime.codelets.core.call_writer import CallWriter
 
         (lhs, rhs), (result,) = operands, results
         dtype = storage_dtype(self.element_type)
@@ -177,7 +183,8 @@ class Dot(Codelet):
         a = _written_matrices(writer, 0, left, how.left, lhs.data)
         b = _written_matrices(writer, 1, right, how.right, rhs.data)
         shape = (*writer.shapes[a][:-1], writer.shapes[b][-1])
-        number = writer.computed(matmul, (a, b), shape, dtype)
+        multiply = multiplying(writer.shapes[a], writer.shapes[b])
+        number = writer.computed(multiply, (a, b), shape, dtype)
         if is_narrow(self.element_type):
             rounded = partial(round_result, element_type=self.element_type, storage=dtype)
             number = writer.computed(rounded, (number,), writer.shapes[number])
@@ -189,7 +196,14 @@ class Dot(Codelet):
             seen = product.reshape(how.shape).transpose(order).transpose(folded.order)[places]
             return np.broadcast_to(seen, whole)
 
-        return writer.straight([writer.view(in_order, number, whole)])
+        def out_of_order(place: Array) -> Array | None:
+            """Return where the product goes that lies in its place on the tiles."""
+            if place.dtype != dtype or not all(any(both) for both in varies):
+                return None
+            seen = place.transpose([folded.order.index(d) for d in range(place.ndim)])
+            return seen_as_matrices(seen, how.order, shape)
+
+        return writer.straight([writer.view(in_order, number, whole, out_of_order)])
 
     def _taking(
         self, block: Block, has: Sequence[bool], contracting: tuple[int, ...]
@@ -331,8 +345,16 @@ def _written_matrices(
     writer: "CallWriter", operand: int, take: Callable[[Array], Array], form: Matrices, array: Array
 ) -> int:
     """Write an operand as matrices that BLAS takes; `array` is it, or lies as it does."""
-    shape = form.of(take(array)).shape
-    return writer.view(lambda x: for_blas(form.of(take(x))), operand, shape)
+    matrices = form.of(take(array))
+    if np.may_share_memory(matrices, array):
+        number = writer.view(lambda x: form.of(take(x)), operand, matrices.shape)
+        return number if for_blas(matrices) is matrices else writer.row_major(number)
+    moved = take(array).transpose(form.order)
+    number = writer.view(lambda x: take(x).transpose(form.order), operand, moved.shape)
+    number = writer.reshaped(writer.row_major(number), form.shape)
+    if not form.is_turned:
+        return number
+    return writer.view(lambda x: x.swapaxes(-1, -2), number, matrices.shape)
 
 
 class Folded(NamedTuple):

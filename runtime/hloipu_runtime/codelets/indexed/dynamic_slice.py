@@ -6,8 +6,11 @@ and works on what falls into that.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import sub
 from typing import ClassVar
+
+import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
@@ -17,12 +20,13 @@ from hloipu_runtime.codelets.core.codelet import (
     Codelet,
     Index,
     Indexing,
+    OnArrays,
     Sizes,
     Tensor,
     Tensors,
     codelet,
 )
-from hloipu_runtime.codelets.core.grids import one_of
+from hloipu_runtime.codelets.core.grids import are_stored_once
 from hloipu_runtime.codelets.core.placing import (
     delivered,
     follows,
@@ -37,6 +41,7 @@ from hloipu_runtime.codelets.indexed.placed_windows import by_place, window_of, 
 from hloipu_runtime.codelets.indexed.ranges import agreed_starts
 from hloipu_runtime.codelets.ops.move import every_dimension
 from hloipu_runtime.kernels.core import movement
+from hloipu_runtime.kernels.core.movement import copy_into
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, rearrange_on_tile, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
@@ -72,27 +77,19 @@ class DynamicSlice(Codelet):
             return [by_place(self.run, operands, results, result.whole)]
         return [delivered(window_of(source, result, told), result)]
 
-    def bound(self, operands: Blocks, results: Blocks) -> Bound:
-        """Return `run`, on tiles that hold of the data what they hold of the window as one copy."""
-        general = super().bound(operands, results)
+    def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return one copy, on tiles that hold of the data what they hold of the window."""
         source, result = operands[0], results[0]
-        if not result.grid or any(block.array is None for block in (*operands, result)):
-            return general
         taken, target = whole_of_parts(source, shared=True), whole_of_parts(result)
         together = all(follows(source, d, result, d) for d in range(len(source.whole)))
         if taken is None or target is None or not together:
-            return general
-        told = _told(operands[1:])
-        window = window_at(source.whole, result.whole)
-
-        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            at, out = told(arrays[1:]), outs[0]
-            if at is None or out is None:
-                return general(arrays, outs)
-            target(out)[...] = taken(arrays[0])[window(at)]
-            return [out]
-
-        return run
+            return None
+        arrays = [taken(source.data), target(result.data)]
+        at = _window_on_arrays(operands[1:], source.whole, result.whole)
+        if at is None:
+            return None
+        run = lambda: np.copyto(arrays[1], arrays[0][at()])  # noqa: E731
+        return OnArrays(run, arrays, (0, len(operands)))
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Say yes for ends of the window where the data ends as well."""
@@ -148,7 +145,7 @@ class DynamicUpdateSlice(Codelet):
         """Return `run`, of whole data in its own place as one assignment."""
         general = super().bound(operands, results)
         if not is_whole(operands[0]):
-            return self._on_grid(operands, results) or general
+            return general
         window = window_at(operands[0].part, operands[1].part)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
@@ -160,29 +157,27 @@ class DynamicUpdateSlice(Codelet):
 
         return run
 
-    def _on_grid(self, operands: Blocks, results: Blocks) -> Bound | None:
-        """Return `run` on tiles that make up all data and have of the window what they replace."""
-        if any(block.array is None for block in (*operands, *results)):
-            return None
-        general = super().bound(operands, results)
-        data, window = operands[:2]
-        target, taken = whole_of_parts(results[0]), whole_of_parts(window, shared=True)
+    def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return one copy, on tiles that make up all data and have what they replace of it."""
+        data, window, result = operands[0], operands[1], results[0]
+        target, taken = whole_of_parts(result), whole_of_parts(window, shared=True)
         together = all(follows(window, d, data, d) for d in range(len(data.whole)))
-        if target is None or taken is None or not same_memory(data.data, results[0].data):
+        if target is None or taken is None or not together:
             return None
-        if not together:
+        arrays = [taken(window.data), target(result.data), data.data, result.data]
+        at = _window_on_arrays(operands[2:], data.whole, window.whole)
+        if at is None:
             return None
-        told = _told(operands[2:])
-        place = window_at(data.whole, window.whole)
+        in_place = same_memory(data.data, result.data)
+        if not in_place and np.may_share_memory(window.data, result.data):
+            return None
 
-        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            at, out = told(arrays[2:]), outs[0]
-            if out is None or at is None or not same_memory(out, arrays[0]):
-                return general(arrays, outs)
-            target(out)[place(at)] = taken(arrays[1])
-            return [out]
+        def run() -> None:
+            if not in_place:
+                copy_into(arrays[3], arrays[2])
+            np.copyto(arrays[1][at()], arrays[0])
 
-        return run
+        return OnArrays(run, arrays, (1, len(operands), 0, len(operands)))
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Say yes for ends of the data, which the window reaches where it is as long."""
@@ -199,19 +194,26 @@ class DynamicUpdateSlice(Codelet):
         return operand == 0
 
 
-def _told(scalars: Blocks) -> Callable[[Sequence[Array]], list[int] | None]:
-    """Return what takes the starts of a window from all tiles; it gives None where they differ."""
-    takes = [one_of(block) for block in scalars]
-    firsts = [(0,) * block.data.ndim for block in scalars]
-    if all(block.data.size == 1 or not any(block.data.strides) for block in scalars):
-        return lambda arrays: [int(x[first]) for x, first in zip(arrays, firsts, strict=True)]
+def _window_on_arrays(
+    scalars: Blocks, whole: Sizes, window: Sizes
+) -> Callable[[], tuple[slice, ...]] | None:
+    """Return what says where a window is that all tiles have stored once; None if they do not."""
+    if not are_stored_once(scalars):
+        return None
+    everywhere = [slice(0, size) for size in window]
+    moves = [
+        (d, partial(scalar.data.item, 0), whole[d] - size, size)
+        for d, (scalar, size) in enumerate(zip(scalars, window, strict=True))
+        if whole[d] > size
+    ]
 
-    def told(arrays: Sequence[Array]) -> list[int] | None:
-        at = [one(x) for one, x in zip(takes, arrays, strict=True)]
-        known = [int(x) for x in at if x is not None]
-        return known if len(known) == len(at) else None
+    def index() -> tuple[slice, ...]:
+        for d, start, limit, size in moves:
+            low = min(max(start(), 0), limit)
+            everywhere[d] = slice(low, low + size)
+        return tuple(everywhere)
 
-    return told
+    return index
 
 
 def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], tuple[slice, ...]]:

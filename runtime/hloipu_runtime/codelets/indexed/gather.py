@@ -197,6 +197,8 @@ class GatherCandidates(Codelet):
         if vector_dim < len(indices_shape):
             column = (*column, dims.start_index_map.index(d))
         batch = [n for n in range(len(slices.part)) if n not in dims.offset_dims]
+        if not batch:
+            return general  # of one vector there is nothing to choose from
         batch_first = (*batch, *dims.offset_dims)
         entries_first = (0, *(1 + n for n in batch_first))
         box_of_result, box_of_table, box_of_places = target[0], table[0], places[0]

@@ -11,10 +11,10 @@ from hloipu_runtime.codelets.core.codelet import (
     Array,
     Block,
     Blocks,
-    Bound,
     Codelet,
     Index,
     Indexing,
+    OnArrays,
     Sizes,
     Tensors,
     codelet,
@@ -41,6 +41,7 @@ from hloipu_runtime.codelets.indexed.scatter_parts import (
 from hloipu_runtime.codelets.ops.move import every_dimension
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.core.monoids import Combiner
+from hloipu_runtime.kernels.core.movement import copy_into
 from hloipu_runtime.kernels.scatter import How, ScatterDimensions
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
@@ -139,37 +140,42 @@ class Scatter(Codelet):
         )  # fmt: skip
         return [_kept(own, new) for own, new in zip(owned, scattered, strict=True)]
 
-    def bound(self, operands: Blocks, results: Blocks) -> Bound:
-        """Return `run`; tiles that make up a small tensor, each with its windows, are as one."""
-        general = super().bound(operands, results)
-        if len(results) != 1 or not results[0].grid or prod(results[0].whole) >= _LARGE_ELEMENTS:
-            return general
-        if any(block.array is None for block in (*operands, *results)):
-            return general
+    def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return one scatter, on tiles that make up a tensor, each with its windows."""
+        if len(results) != 1 or not results[0].grid or not self._has_its_windows(*operands):
+            return None
         source, target = whole_of_parts(operands[0]), whole_of_parts(results[0])
         places, windows = (whole_of_parts(block, shared=True) for block in operands[1:])
         if source is None or target is None or places is None or windows is None:
-            return general
-        if not self._has_its_windows(*operands):
-            return general
-        from hloipu_runtime.kernels.scatter import form_of
+            return None
+        seen = source(operands[0].data), places(operands[1].data), windows(operands[2].data)
+        arrays = [*seen, target(results[0].data)]
+        from hloipu_runtime.kernels.scatter import form_of, scatter_as, scattering
 
         form = form_of(*(block.whole for block in operands), self.dims)
-        from hloipu_runtime.kernels.scatter import scattering
+        how = How(self._combiner, self.element_types, self.unique_indices, in_place=True)
+        if prod(results[0].whole) < _LARGE_ELEMENTS:
+            scatter_one = scattering(form, how)
+            run = lambda: copy_into(arrays[3], scatter_one(*arrays[:3]))  # noqa: E731
+            return OnArrays(run, arrays, (0, 1, 2, 3))
+        if any(np.may_share_memory(arrays[3], read) for read in arrays[1:3]):
+            return None
+        if not (form.is_ordered and arrays[3].flags.c_contiguous):
+            return None  # the kernel would copy all of it
+        in_place = same_memory(arrays[0], arrays[3])
 
-        scatter_one = scattering(form, How(self._combiner, self.element_types, self.unique_indices))
+        def run_in_place() -> None:
+            table = arrays[3]
+            if not in_place:
+                copy_into(table, arrays[0])
+            (scattered,) = scatter_as(form, (table,), arrays[1], (arrays[2],), how)
+            if not same_memory(scattered, table):
+                copy_into(table, scattered)
 
-        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            out = outs[0]
-            if out is None:
-                return general(arrays, outs)
-            target(out)[...] = scatter_one(source(arrays[0]), places(arrays[1]), windows(arrays[2]))
-            return [out]
-
-        return run
+        return OnArrays(run_in_place, arrays, (0, 1, 2, 3))
 
     def _has_its_windows(self, operand: Block, indices: Block, update: Block) -> bool:
-        """Whether each tile has all windows, or those of its positions along batching dims."""
+        """Whether each tile has all windows, or of each, or of those, what falls into its part."""
         dims = self.dims
         leaders = dict(
             zip(dims.scatter_indices_batching_dims, dims.input_batching_dims, strict=True)
@@ -188,7 +194,11 @@ class Scatter(Codelet):
                 else update.part[place] == update.whole[place]
                 for d, place in places.items()
             )
-            and all(update.part[d] == update.whole[d] for d in dims.update_window_dims)
+            and all(
+                update.part[place] == update.whole[place]
+                or (update.whole[place] == operand.whole[d] and follows(update, place, operand, d))
+                for d, place in window_dimensions(dims, len(operand.part))
+            )
         )
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:

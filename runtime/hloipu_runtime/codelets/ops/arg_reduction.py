@@ -12,7 +12,6 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Array, Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.grids import moved
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import compact
 from hloipu_runtime.kernels.core.movement import contiguous
@@ -73,8 +72,10 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 
     None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
-    few = moved(compact(places), dimension, x.ndim - 1)
-    rows = contiguous(moved(x, dimension, x.ndim - 1))
+    others = (d for d in range(x.ndim) if d != dimension)
+    order = (*sorted(others, key=lambda d: -abs(x.strides[d])), dimension)  # that of its memory
+    few = compact(places).transpose(order)
+    rows = contiguous(x.transpose(order))
     count = rows.shape[-1]
     if not few.size or few.shape[-1] != count:
         return None
@@ -84,13 +85,20 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         never_fall = not (few[..., 1:] < few[..., :-1]).any()
     if not never_fall:
         return None  # of equal values the first is not sure to have the lowest place
-    at = np.asarray(rows.argmax(-1) if largest else rows.argmin(-1))
-    values = rows.reshape(-1).take(at + np.arange(0, rows.size, count).reshape(at.shape))
+    lines = rows.reshape(-1, count)
+    at = np.asarray(lines.argmax(-1) if largest else lines.argmin(-1))
+    each = np.arange(len(lines))
+    values = lines[each, at]
     if not values.all():
         return None
     if few.size == count:
-        return [values, few.reshape(count).take(at)]
-    return [values, np.take_along_axis(few, at[..., np.newaxis], -1)[..., 0]]
+        found = few.reshape(count)[at]
+    elif few.size == rows.size:
+        found = few.reshape(lines.shape)[each, at]
+    else:
+        found = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
+    back = sorted(range(x.ndim - 1), key=order.__getitem__)
+    return [a.reshape(rows.shape[:-1]).transpose(back) for a in (values, found)]
 
 
 _FEW_PLACES = 1 << 10

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +16,7 @@ from hloipu_runtime.codelets.core.codelet import (
     Codelet,
     Index,
     Indexing,
+    OnArrays,
     Sizes,
     Tensors,
     codelet,
@@ -38,6 +39,7 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_room_bytes,
     reduce_work,
 )
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -117,11 +119,11 @@ class Reduce(Codelet):
         """Return `run`, behind `rank` grid axes, or numpy's own search for an extremum."""
         if len(self.dimensions) != 1 or self.body is None or 0 in operands[0].part:
             return by_body
-        from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest
-
-        largest = keeps_largest(self.body)
+        largest = self._keeps_largest
         if largest is None:
             return by_body
+        from hloipu_runtime.codelets.ops.arg_reduction import by_places
+
         return by_places(by_body, rank + self.dimensions[0], largest=largest)
 
     def _on_grid(self, operands: Blocks, results: Blocks) -> Bound:
@@ -135,8 +137,14 @@ class Reduce(Codelet):
         dimensions = tuple(rank + d for d in self.dimensions)
         scalars = [one_of(block) for block in operands[count:]]
         if self.parts:
+            seen = self._seen_in_pieces((*computed, *operands[0].part), rank)
+            if seen is None:
+                return lambda arrays, outs: [
+                    spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
+                ]
             return lambda arrays, outs: [
-                spread(x, grid, computed) for x in self._pieces([a[kept] for a in arrays], rank)
+                spread(x, grid, computed)
+                for x in self._equal_pieces([seen(a[kept]) for a in arrays], rank)
             ]
         how: Any = self.monoid or self._region
         in_place = computed == tuple(grid)
@@ -156,6 +164,32 @@ class Reduce(Codelet):
             return [spread(x, grid, computed) for x in reduced]
 
         return run if self.body is None else self._by_numpy(run, operands, rank)
+
+    def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return sums of many elements of one operand, how it lies decided once."""
+        from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS
+
+        if self.monoid != "add" or self.parts or len(results) != 1 or _needs_finishing(self._type):
+            return None
+        (x, init), (result,) = operands, results
+        if x.data.size <= MOST_ELEMENTS or not are_stored_once((init,)):
+            return None
+        if any(axis != slice(None) for axis in shared_axes((x,))) or not result.part:
+            return None
+        first: tuple[Any, ...] = (*(0 for _ in init.data.shape), ...)
+        start = init.data[first]
+        arrays = [x.data, start, result.data]
+        if any(np.may_share_memory(result.data, read) for read in arrays[:2]):
+            return None
+        from hloipu_runtime.kernels.reduction import monoid_reduction
+
+        along = tuple(len(x.grid) + d for d in self.dimensions)
+        strides = None if x.data.flags.c_contiguous else x.data.strides
+        reduced = monoid_reduction(x.data.shape, strides, x.data.dtype, "add", along, True)
+        add = np.add
+        return OnArrays(
+            lambda: add(arrays[1], reduced(arrays[0]), out=arrays[2]), arrays, (0, 1, 2)
+        )
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Let a monoid make results that nobody reads, but take in no such elements."""
@@ -204,7 +238,7 @@ class Reduce(Codelet):
         for n, (row, block) in enumerate(zip(rows, results, strict=True)):
             if self.parts:
                 alone = replace(self, element_types=self.element_types[n : n + 1])
-                pieces = partial(alone._first_pieces, len(grid))
+                pieces = alone._pieces_of_one(writer.shapes[row], len(grid))
                 numbers.append(writer.computed(pieces, (row,), grid + block.part))
                 continue
             init = writer.first(first_init + n)
@@ -212,9 +246,40 @@ class Reduce(Codelet):
             numbers.append(writer.reshaped(number, grid + block.part))
         return numbers
 
-    def _first_pieces(self, rank: int, array: Array) -> Array:
-        """Return what the only operand makes, piece by piece."""
-        return self._pieces([array], rank)[0]
+    def _pieces_of_one(self, shape: Sizes, rank: int) -> Callable[[Array], Array]:
+        """Return what the only operand makes, row-major, piece by piece, behind grid axes."""
+        seen, dtype, kind = self._seen_in_pieces(shape, rank), storage_dtype(self._type), self._type
+        if seen is None:
+            return lambda x: self._pieces([x], rank)[0]
+        like = seen(np.empty(shape, dtype))
+        along = tuple(rank + len(self.parts) + d for d in self.dimensions)
+        from hloipu_runtime.kernels.reduction import monoid_reduction
+
+        strides = None if like.flags.c_contiguous else like.strides
+        reduced = monoid_reduction(like.shape, strides, dtype, self.monoid, along, False)
+        if not _needs_finishing(kind):
+            return lambda x: reduced(seen(x))
+        return lambda x: finish(reduced(seen(x)), kind)
+
+    def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
+        """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.
+
+        None where a last piece is shorter, or there are none.
+        """
+        cut = dict(zip((rank + d for d in self.dimensions), self.parts, strict=False))
+        if any(not shape[d] or (shape[d] > n and shape[d] % n) for d, n in cut.items()):
+            return None
+        sizes: list[int] = []
+        last, count_of = [], {}
+        for d, size in enumerate(shape):
+            part = min(size, cut.get(d, size))
+            if d in cut:
+                count_of[d] = len(sizes)
+                sizes.append(size // part)
+            last.append(len(sizes))
+            sizes.append(part)
+        order = (*last[:rank], *(count_of[d] for d in cut), *last[rank:])
+        return lambda x: x.reshape(sizes).transpose(order)
 
     def _short_sum(self, shape: Sizes, result: Sizes) -> Straight | None:
         """Return a sum of small arrays along one axis as numpy's own, and the init added to it."""
@@ -291,10 +356,10 @@ class Reduce(Codelet):
                 finish(np.asarray(reduce_monoid(x, self.monoid, dimensions)), kind)
                 for x, kind in zip(pieces, self.element_types, strict=True)
             ]
-        from hloipu_runtime.codelets.ops.arg_reduction import best_of_places, keeps_largest
-
-        largest = None if self.body is None else keeps_largest(self.body)
+        largest = self._keeps_largest
         if largest is not None and len(dimensions) == 1 and 0 not in pieces[0].shape:
+            from hloipu_runtime.codelets.ops.arg_reduction import best_of_places
+
             values, places = pieces
             best = best_of_places(values, places, dimensions[0], largest=largest)
             if best is not None:
@@ -314,6 +379,13 @@ class Reduce(Codelet):
         if flat:
             return 0
         return self.dimensions[0] if len(self.dimensions) == 1 else None
+
+    @cached_property
+    def _keeps_largest(self) -> bool | None:
+        """Whether a body keeps the largest value and its place, or the smallest; None: neither."""
+        from hloipu_runtime.codelets.ops.arg_reduction import keeps_largest
+
+        return None if self.body is None else keeps_largest(self.body)
 
     @property
     def _region(self) -> Callable[..., list[Array]]:
@@ -359,6 +431,11 @@ class Reduce(Codelet):
         return reduce_room_bytes(
             Reducing(machine, operands, results, self.dimensions, self.monoid, self.body)
         )
+
+
+def _needs_finishing(kind: str) -> bool:
+    """Whether what a reduction makes is not yet of its type."""
+    return is_narrow(kind) or (ELEMENT_TYPES[kind].is_integer and ELEMENT_TYPES[kind].bits < 8)
 
 
 def _fold(

@@ -5,6 +5,8 @@ from dataclasses import replace
 from math import gcd, prod
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+
 from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
@@ -23,6 +25,7 @@ from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.core.placing import first_start
 from hloipu_runtime.codelets.costs.windows import Pooled, pooling_work, running_work
+from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.windows import reduce_window
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.costs import TileWork
@@ -134,17 +137,36 @@ class ReduceWindow(Codelet):
         if inits is None:
             dtypes = [x.dtype for x in shared.arrays]
             return one_by_one(self.run, operands, results, dtypes)
-        window = self._part_window(operands, results)
+        window = [WindowDimension(1)] * len(shared.grid) + self._part_window(operands, results)
+        arrays, order = shared.arrays, list(range(len(window)))
+        if self.monoid and shared.grid:
+            order.sort(key=lambda d: -abs(arrays[0].strides[d]))  # as they lie: long inner loops
         how: Any = self.monoid or self._region
         made = reduce_window(
-            shared.arrays,
+            [x.transpose(order) for x in arrays],
             inits,
-            [WindowDimension(1)] * len(shared.grid) + window,
+            [window[d] for d in order],
             how,
             self.element_types,
             associative=self.associative,
         )
-        return [spread(x, results[0].grid, shared.grid) for x in made]
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return [spread(x.transpose(back), results[0].grid, shared.grid) for x in made]
+
+    def zero_ends(self, operand: int) -> Sizes:
+        """Let the monoid's neutral element stand for padding."""
+        if operand or not self.monoid:
+            return ()
+        windows = dimensions_of(self.window)
+        return tuple(d for d, w in enumerate(windows) if w != WindowDimension(1))
+
+    def end_value(self, dtype: np.dtype[Any]) -> Any:
+        """Return that element."""
+        return identity(self.monoid, dtype)
+
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Let a monoid make results that nobody reads, but take in no such elements."""
+        return bool(self.monoid) and not any(unused[0][d] for d in self.zero_ends(0))
 
     def _part_window(self, operands: Blocks, results: Blocks) -> list[WindowDimension]:
         return [

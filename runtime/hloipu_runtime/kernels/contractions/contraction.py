@@ -40,7 +40,7 @@ def contract(lhs: Array, rhs: Array, dims: DotDimensions, out: Array | None = No
         return matmul(a, rhs if dims.rhs_contracting[0] == 0 else rhs.T, out)
     left, right, shape, order = arrangement(lhs, rhs, dims)
     a, b = left.of(lhs), right.of(rhs)
-    target = None if out is None else _seen_as(out, order, (*a.shape[:-1], b.shape[-1]))
+    target = None if out is None else seen_as_matrices(out, order, (*a.shape[:-1], b.shape[-1]))
     product = matmul(a, b, target)
     if out is not None and product is target:
         return out
@@ -53,7 +53,7 @@ def arrangement(lhs: Array, rhs: Array, dims: DotDimensions) -> "Arrangement":
     return _arranged(_Layout(lhs.shape, lhs.strides), _Layout(rhs.shape, rhs.strides), dims)
 
 
-def _seen_as(out: Array, order: Dims | None, matrices: Dims) -> Array | None:
+def seen_as_matrices(out: Array, order: Dims | None, matrices: Dims) -> Array | None:
     """Return a result's memory as the product's matrices, None where they are no view of it."""
     if order is not None:
         back = [0] * len(order)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.kernels.contractions.blas_threads import blas_matmul
+from hloipu_runtime.kernels.contractions.blas_threads import ALWAYS_ONE_THREAD_FLOPS, blas_matmul
 from hloipu_runtime.kernels.core.blocks import Array
 
 Bilinear = Callable[[Array, Array], Array]
@@ -51,6 +51,19 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
     return blas_matmul(for_blas(lhs), for_blas(rhs), 2.0 * m * k * n, out)
+
+
+def multiplying(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> Callable[..., Array]:
+    """Return what `matmul` does with floats of these shapes that lie as BLAS takes them."""
+    (m, k), n, batch = lhs[-2:], rhs[-1], lhs[:-2]
+    flops = 2.0 * m * k * n
+    if k == 1:
+        return np.multiply
+    if batch and (m == n == 1 or m * k * n <= _TINY_PRODUCTS):
+        return matmul
+    if flops <= ALWAYS_ONE_THREAD_FLOPS:
+        return np.matmul
+    return lambda a, b, out=None: blas_matmul(a, b, flops, out)
 
 
 def is_one_call(lhs: Array, rhs: Array) -> bool:

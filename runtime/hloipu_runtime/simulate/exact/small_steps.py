@@ -140,6 +140,8 @@ class SmallSteps:
             alone = TileRegion()
             try:
                 self._tiles.write(alone, step)
+                if alone.is_large:
+                    raise Refused
             except Refused:
                 end()
                 parts += actions

@@ -7,6 +7,7 @@ where they are from run to run, and everything is read from them and written to 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,12 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce, as_region
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.kernels.core.blocks import compact
 from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.instructions import is_known_type
 from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Register
+from hloipu_runtime.kernels.reduction import order_of_sum, sums_by_ones
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import ValueId
@@ -33,10 +36,11 @@ from hloipu_runtime.simulate.functional.loop_writer import MOST_NODES, Written
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import Refused
+from hloipu_runtime.simulate.functional.region_values import Refused, cut_of
 
 MOST_ELEMENTS = 1 << 16
-"""Of the parts of an operand on all tiles: numpy takes little longer for larger ones (assumed)."""
+"""In memory, of the parts of an operand on all tiles, in the mean over calls: numpy takes little
+longer for larger ones (assumed). What compiling saves is calls, so that a few may be on more."""
 
 
 class TileRegion(RegionReductions, RegionProducts):
@@ -49,10 +53,18 @@ class TileRegion(RegionReductions, RegionProducts):
         """What the tiles' memories lie in, by the address of the array."""
         self._targets: dict[ValueId, Place] = {}
         """Where values of an expression go."""
+        self._calls = 0
+        self._elements = 0
+        """Of the largest array of each call."""
+
+    @property
+    def is_large(self) -> bool:
+        """Whether calls are on so much that compiling them gains little."""
+        return self._elements > MOST_ELEMENTS * self._calls
 
     def written(self, memories: list[Array]) -> Written:
         """Return the text, and add to a list what it is given; raises Refused if it is too long."""
-        if self.region.usual_nodes > MOST_NODES:
+        if self.region.usual_nodes > MOST_NODES or self.is_large:
             raise Refused
         memories[:] = (memory.stand_in for memory in self.memories.values())
         names = tuple(f"%memory.{k}" for k in range(len(memories)))
@@ -63,8 +75,7 @@ class TileRegion(RegionReductions, RegionProducts):
         types: Sequence[str],
     ) -> None:  # fmt: skip
         """Write a codelet on a class of tiles; `types` are those of all operands and results."""
-        if not all(0 < x.data.size <= MOST_ELEMENTS for x in (*operands, *results)):
-            raise Refused
+        self._count_call([x.data for x in (*operands, *results)])
         targets = [
             self.place(x.data, kind)
             for x, kind in zip(results, types[len(operands) :], strict=True)
@@ -82,9 +93,10 @@ class TileRegion(RegionReductions, RegionProducts):
                 self._windowed(codelet, given, targets[0], (*operands, *results), types)
                 return
             straight = straight_on_tiles(codelet, operands, results)
-            if straight is None and not _is_in_any_order(codelet):
-                raise Refused
-            made = self._made(codelet, given, targets, (*operands, *results), types)
+            if straight is not None or _is_in_any_order(codelet):
+                made = self._made(codelet, given, targets, (*operands, *results), types)
+            else:
+                made = [self._sum_where_it_lies(codelet, given, operands, results)]
         for k, (held, target) in enumerate(zip(made, targets, strict=True)):
             if isinstance(held, Place) and held.view.shape != target.view.shape:
                 made[k] = held.seen(held.view.reshape(target.view.shape, copy=False))
@@ -92,8 +104,6 @@ class TileRegion(RegionReductions, RegionProducts):
 
     def put(self, made: Sequence[Held], targets: Sequence[Place]) -> None:
         """Write arrays to memories; what lies in one of those is set aside first."""
-        if any(target.view.size > MOST_ELEMENTS for target in targets):
-            raise Refused
         sources = list(made)
         for k, (held, target) in enumerate(zip(made, targets, strict=True)):
             if (
@@ -110,6 +120,13 @@ class TileRegion(RegionReductions, RegionProducts):
         for source, target in zip(sources, targets, strict=True):
             if isinstance(source, Register) or not _is_same(source, target):
                 self.region.copy(source, target)
+
+    def _count_call(self, arrays: Sequence[Array]) -> None:
+        """Count a call on arrays, of which none is empty."""
+        if not all(x.size for x in arrays):
+            raise Refused
+        self._calls += 1
+        self._elements += max(compact(x).size for x in arrays)
 
     def place(self, array: Array, element_type: str) -> Place:
         """Return an array in a tile memory."""
@@ -169,6 +186,31 @@ class TileRegion(RegionReductions, RegionProducts):
                 return self._rows(_lifted(codelet, axes), self._node_of(given, types, 0))
         raise Refused
 
+    def _sum_where_it_lies(
+        self, codelet: Codelet, given: Sequence[Place], operands: Sequence[Block],
+        results: Sequence[Block],
+    ) -> Held:  # fmt: skip
+        """Add up many elements in the order in which they lie, as `Reduce.on_arrays` does."""
+        if not isinstance(codelet, Reduce) or codelet.on_arrays(operands, results) is None:
+            raise Refused
+        (x, init), axes = given, len(results[0].grid)
+        along = _shifted(axes, codelet.dimensions)
+        strides = None if x.view.flags.c_contiguous else x.view.strides
+        order, axis, back = order_of_sum(x.view.shape, strides, along)
+        moved = x.view.transpose(order)
+        if axis is None or moved.strides[-1] != moved.itemsize or sums_by_ones(moved, axis):
+            raise Refused
+        kept = tuple(n for d, n in enumerate(moved.shape) if d != axis)
+        target = self.region.temporary(kept, x.type)
+        self._fold("add", x.seen(moved), target, axis)
+        index: tuple[Any, ...] = (*(0 for _ in init.view.shape), ...)
+        first = self.region.one(init.seen(init.view[index]))
+        with self.region.each(kept, [target]) as ((at,), access):
+            value = self.region.load(x.type, at, access)
+            op = "fadd" if x.type in ("f32", "f64") else "add"
+            self.region.store(x.type, self.region.op(op, x.type, first, value), at, access)
+        return target.seen(target.view.transpose(back))
+
     def _node_of(
         self, given: list[Place], types: Sequence[str], results: int, *, inits: int = 0
     ) -> Node:
@@ -195,22 +237,59 @@ class TileRegion(RegionReductions, RegionProducts):
         self, codelet: Reduce | FusedReduce, given: list[Place], types: Sequence[str],
         axes: int,
     ) -> list[Held]:  # fmt: skip
-        """Reduce pieces of dimensions, which become dimensions of their own."""
+        """Reduce pieces of dimensions, which become dimensions of their own, short last ones apart.
+
+        As the plain path, which computes expressions on the whole before.
+        """
+        labels = _labels_of(codelet, given, axes)
         cut = dict(zip(_shifted(axes, codelet.dimensions), codelet.parts, strict=False))
-        if isinstance(codelet, FusedReduce):
-            rank, labels = axes + codelet.rank, _behind(axes, codelet.labels)
-        else:
-            rank = given[0].view.ndim
-            labels = (tuple(range(rank)),) * len(given)
+        sizes = {
+            label: size
+            for place, own in zip(given, labels, strict=True)
+            for label, size in zip(own, place.view.shape, strict=True)
+        }
+        runs = [piece_runs(sizes[label], part) for label, part in cut.items()]
+        if all(len(own) == 1 for own in runs):
+            return self._equal_pieces(codelet, given, types, axes)
+        counts = [sum((stop - start) // size for start, stop, size in own) for own in runs]
+        targets: list[Place] = []
+        for chosen in product(*runs):
+            taken = {x: slice(*run[:2]) for x, run in zip(cut, chosen, strict=True)}
+            parts = [
+                place.seen(cut_of(place.view, [taken.get(x, slice(None)) for x in own]))
+                for place, own in zip(given, labels, strict=True)
+            ]
+            made = self._equal_pieces(codelet, parts, types, axes)
+            at = tuple(
+                slice(start // part, start // part + (stop - start) // size)
+                for (start, stop, size), part in zip(chosen, cut.values(), strict=True)
+            )
+            for k, held in enumerate(made):
+                if not isinstance(held, Place):
+                    raise Refused
+                if k == len(targets):
+                    shape = held.view.shape
+                    whole = (*shape[:axes], *counts, *shape[axes + len(cut) :])
+                    targets.append(self.region.temporary(whole, held.type))
+                into = cut_of(targets[k].view, (*(slice(None),) * axes, *at))
+                self.region.copy(held, targets[k].seen(into))
+        return list(targets)
+
+    def _equal_pieces(
+        self, codelet: Reduce | FusedReduce, given: list[Place], types: Sequence[str],
+        axes: int,
+    ) -> list[Held]:  # fmt: skip
+        """Reduce pieces of one size, or one that is shorter."""
+        cut = dict(zip(_shifted(axes, codelet.dimensions), codelet.parts, strict=False))
+        labels = _labels_of(codelet, given, axes)
+        rank = axes + codelet.rank if isinstance(codelet, FusedReduce) else given[0].view.ndim
         at = [d + sum(c < d for c in cut) for d in range(rank)]
         sizes = [1] * (rank + len(cut))
         seen, told = [], []
         for place, own in zip(given, labels, strict=True):
             place, numbers = self.region.row_major(place), list[int]()
             for label, size in zip(own, place.view.shape, strict=True):
-                part = cut.get(label, size)
-                if size % part:
-                    raise Refused
+                part = min(size, cut.get(label, size))
                 sizes[at[label]] = size // part if label in cut else size
                 if label in cut:
                     sizes[at[label] + 1] = part
@@ -306,6 +385,15 @@ class TileRegion(RegionReductions, RegionProducts):
         places: tuple[Any, ...] = tuple(slice(None) if any(both) else None for both in taken.varies)
         view = product.view.transpose(folded.order)[(*places, ...)]
         return product.seen(np.broadcast_to(view, result.data.shape))
+
+
+def _labels_of(
+    codelet: Reduce | FusedReduce, given: Sequence[Place], axes: int
+) -> Sequence[Sequence[int]]:
+    """Return the dimension of the space, grid axes in front, that each of an operand's follows."""
+    if isinstance(codelet, FusedReduce):
+        return _behind(axes, codelet.labels)
+    return (tuple(range(given[0].view.ndim)),) * len(given)
 
 
 def _is_in_any_order(codelet: Codelet) -> bool:

@@ -85,7 +85,7 @@ def calls_of(
         ]
         zeros += [[] for _ in outputs]
         if _may_be_whole(group.codelet, storages, zeros, len(classes)):
-            return [_whole_call(storages, zeros)]
+            return [_whole_call(group.codelet, storages, zeros)]
     moving = [storage.moving for storage in storages]
     return [
         GroupCall(blocks, moving)
@@ -118,7 +118,9 @@ def _may_be_whole(
     return share <= MOST_OF_WHOLE or (share - 1) * most <= (classes - 1) * ELEMENTS_OF_A_CALL
 
 
-def _whole_call(storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]) -> GroupCall:
+def _whole_call(
+    codelet: Codelet, storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]]
+) -> GroupCall:
     """Return the call that computes on whole parts, their unused ends included."""
     actions: list[Action] = []
     moving: list[MovingMemory | None] = [storage.moving for storage in storages]
@@ -131,7 +133,7 @@ def _whole_call(storages: Sequence[TileStorage], zeros: Sequence[Sequence[int]])
         )
         parts = storage.tiles
         if dimensions:
-            parts, before = with_zero_ends(storage, dimensions)
+            parts, before = with_zero_ends(storage, dimensions, codelet.end_value(parts.dtype))
             actions += before
             moving[number] = None
         blocks.append(Block(parts, mapping.tiles.extents, mapping.block, starts, storage.shape))
@@ -150,11 +152,18 @@ def _class_blocks(
 
 
 def _actions(group: VertexGroup, call: GroupCall, scratch: Scratch) -> list[Action]:
-    """Return a group's codelet on blocks: as calls on their arrays, unless memories move."""
+    """Return a group's codelet on blocks: as calls on their arrays where these may be told."""
     blocks, moving = call.blocks, call.moving
+    operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
+    prepared = group.codelet.on_arrays(operands, results)
+    if prepared is not None:
+        for at, number in enumerate(prepared.blocks):
+            memory = moving[number]
+            if memory is not None:
+                memory.follow(prepared.arrays, at)
+        return [prepared.run]
     if any(moving):
         return [_action(group, blocks, moving)]
-    operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
     targets = [block.data for block in results]
     same = same_in_each_run(group.codelet, operands, results)
     if same is not None:
@@ -189,7 +198,8 @@ def straight_on_tiles(
     codelet: Codelet, operands: Sequence[Block], results: Sequence[Block]
 ) -> Straight | None:
     """Return a codelet as calls on the arrays of blocks; None where it is to be called as such."""
-    straight = codelet.straight_on_grid(operands, results) if _are_few(results) else None
+    is_fit = codelet.prepares_large or _are_few(results)
+    straight = codelet.straight_on_grid(operands, results) if is_fit else None
     if straight is None or not straight.needs_row_major:
         return straight
     arrays = [block.data for block in operands]

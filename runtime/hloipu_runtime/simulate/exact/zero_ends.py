@@ -1,13 +1,15 @@
 """Zeros in the unused ends of tiles' parts, for codelets to which they are as good as nothing.
 
 Parts that go beyond an end of their variable, as those of padded windows do, make many size
-classes. With zeros there all parts are alike, and one call computes on all tiles.
+classes. With zeros there, or another neutral element, all parts are alike, and one call computes on
+all tiles.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -26,7 +28,7 @@ def is_cut_off(storage: TileStorage, dimension: int) -> bool:
 
 
 def with_zero_ends(
-    storage: TileStorage, dimensions: Sequence[int]
+    storage: TileStorage, dimensions: Sequence[int], zero: Any
 ) -> tuple[Array, Sequence[Action]]:
     """Return the parts on all tiles, zero beyond the ends of some dimensions, and what makes them.
 
@@ -35,7 +37,7 @@ def with_zero_ends(
     """
     if storage.value is None:
         ends = [end for d in dimensions for end in _ends(storage, d)]
-        return storage.tiles, [partial(end.fill, 0) for end in ends]
+        return storage.tiles, [partial(end.fill, zero) for end in ends]
     value, spans, tiles = storage.value, storage.mapping.spans, storage.mapping.tiles
     reaches = [_reach(storage, d) for d in range(value.ndim)]
     lows = [max(0, -low) for low, _ in reaches]
@@ -43,7 +45,7 @@ def with_zero_ends(
         before + max(size, high)
         for before, size, (_, high) in zip(lows, value.shape, reaches, strict=True)
     ]
-    padded = np.zeros(extents, value.dtype)
+    padded = np.full(extents, zero, value.dtype)
     inner = padded[tuple(slice(n, n + size) for n, size in zip(lows, value.shape, strict=True))]
     axes, first = [0] * len(tiles.extents), 0
     for span, before, stride in zip(spans, lows, padded.strides, strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.dense.dot import Dot
-from hloipu_runtime.kernels.contractions.blas_threads import ALWAYS_ONE_THREAD_FLOPS
+from hloipu_runtime.kernels.contractions.blas_threads import ALWAYS_ONE_THREAD_FLOPS, SMALL_PRODUCTS
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions, arrangement
 from hloipu_runtime.kernels.contractions.dot import is_matrix_product
 from hloipu_runtime.kernels.contractions.matmul import is_one_call
@@ -89,6 +89,8 @@ class RegionProducts(RegionValues):
         rows = a[None] if vector_left else a
         columns = b[:, None] if vector_right else b
         m, k, n = rows.shape[-2], rows.shape[-1], columns.shape[-1]
+        if m * k * n > SMALL_PRODUCTS:
+            raise Refused  # the plain path cuts it into pieces, or takes more threads
         self.multiplies |= 2 * m * k * n > ALWAYS_ONE_THREAD_FLOPS
         batch = rows.shape[:-2]
         shape = (*batch, *(() if vector_left else (m,)), *(() if vector_right else (n,)))

@@ -79,7 +79,7 @@ class RegionReductions(RegionExpressions):
                     one = combine(monoid, kind, at[0], count)
                     region.store(kind, one, at[1], access)
             else:
-                self._fold(monoid, rows, reduced)
+                self._fold(monoid, rows, reduced, 1)
             current = reduced
         result = region.temporary(kept, kind)
         source = current.seen(current.view.reshape(kept))
@@ -92,22 +92,22 @@ class RegionReductions(RegionExpressions):
             region.store(kind, value, other, access)
         return result
 
-    def _fold(self, monoid: str, rows: Place, target: Place) -> None:
-        """Reduce the middle axis one after another."""
+    def _fold(self, monoid: str, rows: Place, target: Place, axis: int) -> None:
+        """Reduce an axis one after another."""
         region, kind = self.region, rows.type
-        outer, count, inner = rows.view.shape
+        count, kept = rows.view.shape[axis], target.view.shape
         op = _op(monoid, kind)
-        first = rows.seen(rows.view[:, 0])
-        with region.each((outer, inner), [first, target]) as ((one, other), access):
+        moved = np.moveaxis(rows.view, axis, 0)
+        with region.each(kept, [rows.seen(moved[0, ...]), target]) as ((one, other), access):
             value = region.load(kind, one, access)
             if op == "fadd":  # as numpy's reductions begin with zero
                 value = region.op("fadd", kind, "0.0", value)
             region.store(kind, value, other, access)
         if count == 1:
             return
-        rest = rows.seen(rows.view[:, 1:].transpose(1, 0, 2))
-        into = target.seen(np.broadcast_to(target.view, (count - 1, outer, inner)))
-        with region.each((count - 1, outer, inner), [rest, into], is_parallel=False) as (
+        rest = rows.seen(moved[1:])
+        into = target.seen(np.broadcast_to(target.view, (count - 1, *kept)))
+        with region.each((count - 1, *kept), [rest, into], is_parallel=False) as (
             (one, other), access,
         ):  # fmt: skip
             before, value = region.load(kind, other, access), region.load(kind, one, access)

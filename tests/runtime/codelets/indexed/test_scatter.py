@@ -5,8 +5,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import ALL, Block, Index, Tensor
+from hloipu_runtime.codelets.core.codelet import ALL, Block, Blocks, Index, OnArrays, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.indexed import scatter as scatter_codelets
 from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.scatter import ScatterDimensions
@@ -97,6 +98,28 @@ def test_a_scatter_splits_its_operand(
     (made,) = check_every_split(codelet, [data, places, windows], [data.tensor])
     expected = reference(data.array, places.array, windows.array, dims, monoid)
     np.testing.assert_array_equal(made, expected)
+
+
+@pytest.mark.parametrize("monoid", ["assign", ""])
+def test_tables_that_are_large_are_changed_in_place(
+    monoid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scatter_codelets, "_LARGE_ELEMENTS", 1)
+    called: list[bool] = []
+    prepare = Scatter.on_arrays
+
+    def noted(self: Scatter, operands: Blocks, results: Blocks) -> OnArrays | None:
+        prepared = prepare(self, operands, results)
+        called.append(prepared is not None)
+        return prepared
+
+    monkeypatch.setattr(Scatter, "on_arrays", noted)
+    data, windows, places = counted(12, 4), counted(30, 4), numbers((30, 1), -1, 13)
+    codelet = Scatter(ROWS, monoid, None if monoid else binary("subtract"), ("f32",))
+    (made,) = check_every_split(codelet, [data, places, windows], [data.tensor])
+    expected = reference(data.array, places.array, windows.array, ROWS, monoid)
+    np.testing.assert_array_equal(made, expected)
+    assert any(called)
 
 
 @pytest.mark.parametrize("monoid", ["add", "maximum"])
