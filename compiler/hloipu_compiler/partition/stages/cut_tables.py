@@ -20,6 +20,8 @@ Places = NDArray[np.int64]
 
 NEARLY = 1.02
 """What borders with less to send may cost beside the best. Assumed."""
+_HANDED = 2
+"""Micro-batches beside those that wait in places: one where it was made, one where it is read."""
 _HALVINGS = 20
 """Of what stages in turn may keep, to find the least."""
 
@@ -78,12 +80,16 @@ class CutTables:
 
     def kept(self, stage: int) -> Floats:
         """Return the bytes that a stage keeps or updates, by its first and last place."""
-        kept_bytes: Floats = np.maximum(self.state + self.waiting(stage), self.updating)
+        beside = _HANDED if self.schedule.stash_depth(stage) else 0
+        kept_bytes: Floats = np.maximum(self.state + self.waiting(stage, beside), self.updating)
         return kept_bytes
 
-    def waiting(self, stage: int) -> Floats:
-        """Return the bytes of micro-batches that wait, by a stage's first and last place."""
-        depth = self.schedule.stash_depth(stage) + 1
+    def waiting(self, stage: int, beside: int = 0) -> Floats:
+        """Return the bytes of micro-batches that wait, by a stage's first and last place.
+
+        `beside`: micro-batches that are there beside those.
+        """
+        depth = self.schedule.stash_depth(stage) + 1 + beside
         if not self.schedule.trains:
             return self.inputs
         if self.recompute == BLOCKS:
