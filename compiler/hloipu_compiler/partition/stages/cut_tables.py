@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_compiler.partition.stages.loads import Floats, Loads
-from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, CHEAP, FULL
 from hloipu_compiler.plan.schedule import Schedule
 
 Places = NDArray[np.int64]
@@ -73,7 +73,10 @@ class CutTables:
             begins = (ends > first) & (ends <= last)
             self.state += size * np.outer(begins, ends > last)
         self.updating = budget.updating * (self.state + _most_between(loads, ends, budget))
-        self.stash = budget.stashes * between(loads.stash_until[ends])
+        stash_until = loads.stash_until
+        if recompute == CHEAP and loads.cheap_stash_until is not None:
+            stash_until = loads.cheap_stash_until
+        self.stash = budget.stashes * between(stash_until[ends])
         inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
         self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
