@@ -22,6 +22,9 @@ NEARLY = 1.02
 """What borders with less to send may cost beside the best. Assumed."""
 _HANDED = 2
 """Micro-batches beside those that wait in places: one where it was made, one where it is read."""
+_IN_TURN = 0.5
+"""Of a stage's memory, for what stages in turn keep: what is made again has gradients beside it.
+Assumed."""
 _HALVINGS = 20
 """Of what stages in turn may keep, to find the least."""
 
@@ -175,7 +178,8 @@ class CutTables:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if self._within(middle) else (middle, high)
-        return self.places(self._within(max(high * NEARLY, self.budget.memory_bytes - state)))
+        room = _IN_TURN * self.budget.memory_bytes - state
+        return self.places(self._within(max(high * NEARLY, room)))
 
     def _within(self, most: float) -> list[int]:
         """Return cuts by which no stage done in turn sees more bytes wait; none: there are none.

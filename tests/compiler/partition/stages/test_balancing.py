@@ -180,7 +180,7 @@ def test_stages_in_turn_keep_little_and_make_little_again(
     seed: int, stages: int, room: float
 ) -> None:
     found, schedule = loads(seed), Schedule(stages, "sequential", 4)
-    budget = Budget(0.5, float(found.state_until[-1]) + room, 0.0, 0.0)
+    budget = Budget(0.5, 2 * (float(found.state_until[-1]) + room), 0.0, 0.0)
     ends = ends_of_blocks(found, stages)
     places = ends if len(ends) >= stages - 1 else range(1, OPS)
     every = list(combinations(places, stages - 1))
