@@ -15,8 +15,6 @@ CODE_SHARE = 0.25
 """Most of an IPU's memory that code is taken to need, by the number of ops. Assumed."""
 _LEAST_KEPT = 0.1
 """Of an IPU's memory, for what is kept from slot to slot, however much an op needs."""
-_HANDED = 2.0
-"""Bytes for each byte that waits: where it was made, and where it is read."""
 
 
 class Needs(NamedTuple):
@@ -50,7 +48,7 @@ def budget_of(machine: Machine, request: PipelineRequest, needs: Needs = NOTHING
     memory_bytes = tiles * available_bytes(machine)
     code = tiles * needs.code_bytes / (request.stages or 1)
     room = memory_bytes - min(code, CODE_SHARE * memory_bytes)
-    kept = max(room - needs.work_bytes, _LEAST_KEPT * memory_bytes) / _HANDED
+    kept = max(room - needs.work_bytes, _LEAST_KEPT * memory_bytes)
     several = request.micro_batches > 1 or (request.stages or 1) > 1
     is_beside = request.offload == ON or (request.offload == AUTO and several)
     return Budget(

@@ -13,13 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hloipu_compiler.partition.stages.loads import Floats, Loads
-from hloipu_compiler.partition.stages.recomputing import BLOCKS, FULL
+from hloipu_compiler.partition.stages.recomputing import BLOCKS, CHEAP, FULL
 from hloipu_compiler.plan.schedule import Schedule
 
 Places = NDArray[np.int64]
 
 NEARLY = 1.02
 """What borders with less to send may cost beside the best. Assumed."""
+_HANDED = 2
+"""Micro-batches beside those that wait in places: one where it was made, one where it is read."""
+_IN_TURN = 0.5
+"""Of a stage's memory, for what stages in turn keep: what is made again has gradients beside it.
+Assumed."""
 _HALVINGS = 20
 """Of what stages in turn may keep, to find the least."""
 
@@ -71,19 +76,26 @@ class CutTables:
             begins = (ends > first) & (ends <= last)
             self.state += size * np.outer(begins, ends > last)
         self.updating = budget.updating * (self.state + _most_between(loads, ends, budget))
-        self.stash = budget.stashes * between(loads.stash_until[ends])
+        stash_until = loads.stash_until
+        if recompute == CHEAP and loads.cheap_stash_until is not None:
+            stash_until = loads.cheap_stash_until
+        self.stash = budget.stashes * between(stash_until[ends])
         inputs = np.broadcast_to(self.crossing[:, None], self.stash.shape)
         self.inputs = budget.stashes * inputs if self.schedule.trains else inputs
         self.work[np.tril_indices(len(ends))] = np.inf  # a stage ends behind its beginning
 
     def kept(self, stage: int) -> Floats:
         """Return the bytes that a stage keeps or updates, by its first and last place."""
-        kept_bytes: Floats = np.maximum(self.state + self.waiting(stage), self.updating)
+        beside = _HANDED if self.schedule.stash_depth(stage) else 0
+        kept_bytes: Floats = np.maximum(self.state + self.waiting(stage, beside), self.updating)
         return kept_bytes
 
-    def waiting(self, stage: int) -> Floats:
-        """Return the bytes of micro-batches that wait, by a stage's first and last place."""
-        depth = self.schedule.stash_depth(stage) + 1
+    def waiting(self, stage: int, beside: int = 0) -> Floats:
+        """Return the bytes of micro-batches that wait, by a stage's first and last place.
+
+        `beside`: micro-batches that are there beside those.
+        """
+        depth = self.schedule.stash_depth(stage) + 1 + beside
         if not self.schedule.trains:
             return self.inputs
         if self.recompute == BLOCKS:
@@ -166,7 +178,8 @@ class CutTables:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (low, middle) if self._within(middle) else (middle, high)
-        return self.places(self._within(max(high * NEARLY, self.budget.memory_bytes - state)))
+        room = _IN_TURN * self.budget.memory_bytes - state
+        return self.places(self._within(max(high * NEARLY, room)))
 
     def _within(self, most: float) -> list[int]:
         """Return cuts by which no stage done in turn sees more bytes wait; none: there are none.

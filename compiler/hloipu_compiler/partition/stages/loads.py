@@ -17,6 +17,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
+from hloipu_compiler.partition.stages.recomputing import CHEAP, made_again
 from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
 from hloipu_compiler.partition.training.reach import parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE, Phases
@@ -58,6 +59,8 @@ class Loads:
     same with what only the update reads. Empty: nothing."""
     tied: tuple[tuple[int, int, float], ...] = ()
     """The first and the last op that read a weight, by place, and its bytes; of the largest."""
+    cheap_stash_until: Floats | None = None
+    """`stash_until`, if what is cheap is made again; None: the same."""
 
 
 def loads_of(
@@ -174,7 +177,7 @@ class _Loading:
         """By place: bytes of what crosses it that the backward pass computes again."""
 
     def loads(self) -> Loads:
-        backward, stash = self._backward()
+        backward, stash, cheap_stash = self._backward()
         state, optimizer, gradients, updates = self._state()
         forward = np.zeros(self.count)
         for place, position in enumerate(self.ahead):
@@ -184,12 +187,15 @@ class _Loading:
             self.ahead, _sums(forward), _sums(backward), _sums(state), _sums(optimizer),
             _sums(gradients), _sums(stash), np.array(self._crossing(self.ahead)), update,
             self.trains,
-            updates=updates, tied=tuple(self.tied),
+            updates=updates, tied=tuple(self.tied), cheap_stash_until=_sums(cheap_stash),
         )  # fmt: skip
 
-    def _backward(self) -> tuple[Floats, Floats]:
-        """Return the cycles of backward ops and the bytes that wait for them, by place."""
-        cycles, stash = np.zeros(self.count), np.zeros(self.count)
+    def _backward(self) -> tuple[Floats, Floats, Floats]:
+        """Return the cycles of backward ops and the bytes that wait for them, by place.
+
+        And those that wait if what is cheap is made again.
+        """
+        cycles = np.zeros(self.count)
         placed = backward_places(self.entry, self.phases, self.place, self.count - 1)
         places, phase = placed.places, self.phases.phase
         self.again_crossing = self._crossing(
@@ -205,9 +211,29 @@ class _Loading:
             for i in op.operands:
                 if self._is_stashed(i):
                     waits[i] = max(waits.get(i, 0), places[position])
+        return cycles, self._stash(waits), self._stash(self._with_cheap_again(waits))
+
+    def _stash(self, waits: Mapping[int, int]) -> Floats:
+        """Return the bytes of values that wait for places, by place."""
+        stash = np.zeros(self.count)
         for i, place in waits.items():
             stash[place] += byte_count(self.entry.instructions[i].shape)
-        return cycles, stash
+        return stash
+
+    def _with_cheap_again(self, waits: Mapping[int, int]) -> Mapping[int, int]:
+        """Return what waits, by place, where values that are cheap are made from others again.
+
+        As of one stage: the minimum cut is about the same for each part of the step.
+        """
+        of_one = tuple(-1 if phase == UPDATE else 0 for phase in self.phases.phase)
+        again = made_again(self.entry, self.phases, of_one, 2, CHEAP).get(0, frozenset())
+        needed = dict(waits)
+        for position in sorted(again, reverse=True):
+            place = needed.pop(position, -1)
+            for i in self.entry.instructions[position].operands if place >= 0 else ():
+                if self._is_stashed(i):
+                    needed[i] = max(needed.get(i, 0), place)
+        return needed
 
     def _is_stashed(self, position: int) -> bool:
         """Whether it is a value of each micro-batch that the forward pass has: not a weight."""

@@ -61,9 +61,14 @@ def test_no_cuts_are_better_by_more_than_a_fiftieth(
 
 
 def dearest_ipu(
-    found: Loads, schedule: Schedule, budget: Budget, cuts: tuple[int, ...], ipus: tuple[int, ...]
+    found: Loads,
+    schedule: Schedule,
+    budget: Budget,
+    cuts: tuple[int, ...],
+    ipus: tuple[int, ...],
+    room: float = 1.0,
 ) -> float:
-    """Return what the dearest IPU costs, infinite where one has no room."""
+    """Return what the dearest IPU costs, infinite where one has not so many times the room."""
     sums, kept = np.zeros(max(ipus) + 1), np.zeros(max(ipus) + 1)
     parts = burdens(found, schedule, budget, cuts)
     for ipu, part, (a, b) in zip(ipus, parts, pairwise((0, *cuts, OPS)), strict=True):
@@ -74,7 +79,7 @@ def dearest_ipu(
         first, last = (sum(cut <= place for cut in cuts) for place in places)
         if first != last and ipus[first] == ipus[last]:
             kept[ipus[last]] -= 2 * size
-    return float(sums.max()) if kept.max() <= budget.memory_bytes else np.inf
+    return float(sums.max()) if kept.max() <= room * budget.memory_bytes else np.inf
 
 
 @each("memory", [PLENTY, 2000.0])
@@ -92,7 +97,7 @@ def test_ipus_with_several_stages_are_balanced(
     cuts = cuts_of(found, schedule, budget, ipus=ipus)
     assert sorted(set(cuts)) == list(cuts)
     if np.isfinite(best):
-        assert dearest_ipu(found, schedule, budget, cuts, ipus) <= 1.05 * best
+        assert dearest_ipu(found, schedule, budget, cuts, ipus, 1.05) <= 1.05 * best
 
 
 @each("memory", [2000.0, 2600.0])
@@ -109,7 +114,25 @@ def test_ipus_that_read_a_weight_of_another_have_it_too(
     )
     if np.isfinite(best):
         cuts = cuts_of(found, schedule, budget, ipus=ipus)
-        assert dearest_ipu(found, schedule, budget, cuts, ipus) <= 1.05 * best
+        assert dearest_ipu(found, schedule, budget, cuts, ipus, 1.05) <= 1.05 * best
+
+
+def test_what_waits_is_twice_more_there_and_state_is_there_once() -> None:
+    """It is where it was made and where it is read, too, if several micro-batches wait."""
+    found, schedule = loads(0), Schedule(3, "grouped", 8)
+    parts = burdens(found, schedule, Budget(0.5, PLENTY), (3, 6))
+    for part, (a, b), waiting in zip(parts, ((0, 3), (3, 6), (6, OPS)), (7, 5, 1), strict=True):
+        stash = found.stash_until[b] - found.stash_until[a]
+        assert part.memory_bytes == part.state_bytes + waiting * stash
+
+
+def test_memory_that_suffices_leaves_stages_even() -> None:
+    """Weights of the first op fill most of an IPU; what waits for the backward pass is little."""
+    until, none = np.arange(0.0, 10.0), np.zeros(10)
+    state = np.concatenate(([0.0], np.full(9, 90.0)))
+    found = Loads(tuple(range(OPS)), until, until, state, none, none, 0.1 * until, none, 0.0,
+                  True)  # fmt: skip
+    assert cuts_of(found, Schedule(3, "grouped", 8), Budget(0.0, 100.0)) == (3, 6)
 
 
 def test_stages_have_room_for_the_update_of_their_largest_weight() -> None:
@@ -157,7 +180,7 @@ def test_stages_in_turn_keep_little_and_make_little_again(
     seed: int, stages: int, room: float
 ) -> None:
     found, schedule = loads(seed), Schedule(stages, "sequential", 4)
-    budget = Budget(0.5, float(found.state_until[-1]) + room, 0.0, 0.0)
+    budget = Budget(0.5, 2 * (float(found.state_until[-1]) + room), 0.0, 0.0)
     ends = ends_of_blocks(found, stages)
     places = ends if len(ends) >= stages - 1 else range(1, OPS)
     every = list(combinations(places, stages - 1))

@@ -2,8 +2,11 @@
 
 import hloipu
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.partition.stages.balancing import burdens
+from hloipu_compiler.partition.stages.cutting import ASSUMED_BUDGET
 from hloipu_compiler.partition.stages.loads import layers_of, loads_of
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.plan.schedule import Schedule
 from tests.support.cases import each
 
 CONTRACTED = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
@@ -82,3 +85,39 @@ def test_layers_end_where_checkpoints_end() -> None:
     assert names == ["d0", "s0", "d1", "s1", "d2", "s2", "d3", "s3"]
     assert {n for n in range(1, 8) if n not in loads.inside} >= {2, 4, 6}
     assert {3, 5} <= loads.inside
+
+
+def test_of_what_waits_cheap_values_count_only_if_they_are_not_made_again() -> None:
+    """The backward pass reads `d`, `e` and `k`, which follow from `d`."""
+    array = "f32[64,64]"
+    entry = hloipu.verify(
+        f"""HloModule m
+
+ENTRY q {{
+  h = {array} parameter(0)
+  w = {array} parameter(1)
+  d = {array} dot(h, w), {CONTRACTED}
+  e = {array} exponential(d)
+  k = {array} multiply(e, d)
+  s = {array} dot(k, w), {CONTRACTED}
+  b = {array} multiply(s, e)
+  c = {array} multiply(b, k)
+  ROOT g = {array} multiply(c, d)
+}}
+"""
+    ).entry
+    ahead = [n for n, op in enumerate(entry.instructions) if op.name in ("d", "e", "k", "s")]
+    phase = ["" if op.parameter_number >= 0 else BACKWARD for op in entry.instructions]
+    for position in ahead:
+        phase[position] = FORWARD
+    phases = Phases(tuple(phase), (), (), (), (), -1, (), ())
+    found = loads_of(entry, phases, (), [1.0] * len(phase))
+    schedule, size = Schedule(2, "sequential", 1), 64 * 64 * 4
+    waiting = {
+        kind: sum(
+            part.stash_bytes
+            for part in burdens(found, schedule, ASSUMED_BUDGET, (3,), recompute=kind)
+        )
+        for kind in ("none", "cheap")
+    }
+    assert waiting == {"none": 4 * size, "cheap": 2 * size}
