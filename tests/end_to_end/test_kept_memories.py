@@ -15,6 +15,7 @@ from hloipu.options.resolve import resolve
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.simulate.exact import moving
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays
@@ -62,3 +63,21 @@ def test_values_are_those_of_memories_that_are_not_shared(name: str) -> None:
         for others in results[1:]:
             for ours, wanted in zip(results[0], others, strict=True):
                 np.testing.assert_array_equal(ours, wanted)
+
+
+def test_starts_of_windows_are_read_where_they_are_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is prepared in the first run reads no number where it was then."""
+    monkeypatch.setattr(moving, "LEAST_BYTES", 0)
+    module = parse(WINDOWS)
+    program = compile_verified(module, resolve("compile", {"target": "gc200"}).options).program
+    data, window, _ = flat(random_arguments(module, 0))
+    exact, functional = ExactEngine(program), FunctionalEngine(program)
+    for at in (3, 7, 0):
+        given = given_arrays(program.parameters, [data, window, np.int32(at)])
+        results = []
+        for engine in (exact, functional):
+            host = Arrays(dict(given))
+            with computing():
+                engine.run(host)
+            results.append([x.tobytes() for x in host.outputs.values()])
+        assert results[0] == results[1]

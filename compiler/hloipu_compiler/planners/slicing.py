@@ -43,6 +43,8 @@ def spread_for_slices(
     `lying`: where the value is, on the same IPU. Compared are the price of taking all slices from
     there, and the price of spreading the value and taking them from where it is then.
     """
+    if 0 in tensor.shape:
+        return None
     count = over(tensor.shape[slices.dimension], slices.size)
     best = None
     least = count * _taking_cycles(machine, tensor, lying, slices, code_price)

@@ -33,6 +33,14 @@ def test_rows_on_many_tiles_are_spread_by_columns_before_slices_of_columns() -> 
     assert spread_for_slices(BOW, tensor, spread, slices, NO_CODE_PRICE) is None
 
 
+def test_a_value_without_elements_is_not_spread() -> None:
+    """A product of many slices, one operand of which is empty."""
+    tensor = Tensor("f32", (18, 0, 36))
+    lying = Mapping(Tiles((), (), 0), (whole(18), whole(0), whole(36)))
+    wanted = Mapping(Tiles((), (), 0), (whole(18), whole(0), whole(6)))
+    assert spread_for_slices(BOW, tensor, lying, Slices(2, 6, wanted), NO_CODE_PRICE) is None
+
+
 def test_slices_come_from_where_a_value_was_spread() -> None:
     """A product of little memory: rows that many tiles made, in slices of columns."""
     text = """HloModule spread

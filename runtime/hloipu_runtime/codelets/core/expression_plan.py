@@ -19,7 +19,7 @@ from hloipu_runtime.codelets.core.expression_walk import (
     in_blocks,
     untouched,
 )
-from hloipu_runtime.codelets.core.straight import Call, OnNumbers, Straight
+from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import (
     CALL_WORK,
@@ -48,8 +48,6 @@ def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..
         return np.where
     if isinstance(step, Plain):
         return step.ufunc
-    if isinstance(step, Plain):
-        return OnNumbers(step.ufunc)
     if count == 1:
         return lambda x, out=None: step([x], out)
     if count == 2:

@@ -32,7 +32,10 @@ from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK,
 MOST_KEPT_BYTES = 1 << 26
 """Of buffers that all expressions together keep between runs: those made longest ago go first.
 Assumed."""
-_MOST_LAYOUTS = 64
+MOST_KEEPERS = 4096
+"""Expressions, and steps on rows, that have such buffers."""
+
+MOST_LAYOUTS = 64
 MOST_LOOKS = 2
 """How often code is looked for: when it may be loaded, and when it may be compiled."""
 _Key = tuple[tuple[Sizes, Sizes], ...]
@@ -78,7 +81,7 @@ class NativeExpression:
             key = tuple([(x.shape, x.strides) for x in whole])
             idle = self._idle.get(key)
         if idle is None:
-            if len(self._idle) >= _MOST_LAYOUTS:
+            if len(self._idle) >= MOST_LAYOUTS:
                 self.let_go()
                 kept_buffers().gone(self)
             idle = self._idle[key] = []
@@ -183,7 +186,7 @@ class _KeptBuffers:
         with self._lock:
             self._bytes[keeper] = self._bytes.pop(keeper, 0) + size
             whole = sum(self._bytes.values())
-            while whole > MOST_KEPT_BYTES:
+            while whole > MOST_KEPT_BYTES or len(self._bytes) > MOST_KEEPERS:
                 oldest = next(iter(self._bytes))
                 whole -= self._bytes.pop(oldest)
                 oldest.let_go()

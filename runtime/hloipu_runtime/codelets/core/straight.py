@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import aligned_empty, put
 from hloipu_runtime.kernels.core.quiet import quietly
 
@@ -46,17 +45,6 @@ class Call(NamedTuple):
     """Of such a call: what sees a place for its result as one for its argument, if it can."""
     on_arrays: Prepare | None = None
     """What makes, of the arrays of arguments and result, calls that do the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnNumbers:
-    """A ufunc of arrays without axes, which makes an array as well."""
-
-    ufunc: np.ufunc
-
-    def __call__(self, *arguments: Array, out: Array | None = None) -> Array:
-        """Call it."""
-        return np.asarray(self.ufunc(*arguments, out=out))
 
 
 class Straight(NamedTuple):
@@ -206,8 +194,6 @@ def calls_on_arrays(
             place = None
         if call.takes_out and call.dtype is not None:
             out = take(call.shape, call.dtype) if place is None else place
-            if isinstance(function, OnNumbers):
-                function = function.ufunc
             if isinstance(function, np.ufunc):
                 calls.append(partial(function, *arguments, out=out))
             else:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_planning import saving
-from hloipu_runtime.codelets.core.native_expression import kept_buffers
+from hloipu_runtime.codelets.core.native_expression import MOST_LAYOUTS, kept_buffers
 from hloipu_runtime.codelets.core.native_stages import NumpyStage
 from hloipu_runtime.codelets.ops.row_stages import RowStages, stages_of, taken_apart
 from hloipu_runtime.codelets.ops.row_values import Reduction
@@ -159,7 +159,12 @@ class NativeRows:
         for x, target, is_direct in zip(found.parts.results, targets, found.direct, strict=True):
             if is_direct:
                 arrays[x] = _rows(target)
-        idle = self._idle.setdefault((at_once, columns), [])
+        idle = self._idle.get((at_once, columns))
+        if idle is None:
+            if len(self._idle) >= MOST_LAYOUTS:
+                self.let_go()
+                kept_buffers().gone(self)
+            idle = self._idle[at_once, columns] = []
         try:
             buffers = idle.pop()  # asked for at once: another thread may take the last ones
         except IndexError:

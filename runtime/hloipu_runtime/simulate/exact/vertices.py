@@ -156,13 +156,14 @@ def _actions(group: VertexGroup, call: GroupCall, scratch: Scratch) -> list[Acti
     blocks, moving = call.blocks, call.moving
     operands, results = blocks[: len(group.inputs)], blocks[len(group.inputs) :]
     prepared = group.codelet.on_arrays(operands, results)
-    if prepared is not None:
+    moves = {number for number, memory in enumerate(moving) if memory is not None}
+    if prepared is not None and moves <= {*prepared.blocks}:  # it looks anew at all that moves
         for at, number in enumerate(prepared.blocks):
             memory = moving[number]
             if memory is not None:
                 memory.follow(prepared.arrays, at)
         return [prepared.run]
-    if any(moving):
+    if moves:
         return [_action(group, blocks, moving)]
     targets = [block.data for block in results]
     same = same_in_each_run(group.codelet, operands, results)

@@ -165,6 +165,19 @@ def test_buffers_of_all_expressions_are_bounded(monkeypatch: pytest.MonkeyPatch)
     kept_buffers.cache_clear()
 
 
+def test_few_expressions_keep_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However small their buffers are: who keeps some stays in memory."""
+    x = [np.full((3, 4), 0.5, np.float32)] * 3
+    natives = [_ready(_mixed(kind)) for kind in ("f32", "bf16", "f16")]
+    kept_buffers.cache_clear()
+    monkeypatch.setattr(native_expression, "MOST_KEEPERS", 2)
+    with computing(), native_kernels(Settings(keeps=False)):
+        for native in natives:
+            assert native.run(x, [None, None], x[0].shape) is not None
+    assert [_idle_bytes(native) > 0 for native in natives] == [False, True, True]
+    kept_buffers.cache_clear()
+
+
 def _idle_bytes(native: NativeExpression) -> int:
     return sum(x.kept_bytes for idle in native._idle.values() for x in idle)
 

@@ -83,3 +83,25 @@ def test_operands_may_lie_as_they_like(how: str) -> None:
         with native_kernels(settings), computing():
             by_both.append([np.array(x) for x in bound(arrays, [None] * len(results))])
     assert [differences(*x) for x in zip(*by_both, strict=True)] == [0] * len(results)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_buffers_of_many_widths_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_native, "MOST_LAYOUTS", 3)
+    generator = np.random.default_rng(3)
+    kept: dict[int, row_native.NativeRows] = {}
+    run = row_native.NativeRows.run
+
+    def watched(self: row_native.NativeRows, *given: Any) -> None:
+        run(self, *given)
+        kept[id(self)] = self
+
+    monkeypatch.setattr(row_native.NativeRows, "run", watched)
+    region = gradient("f32")
+    with native_kernels(Settings(keeps=False)), computing():
+        for columns in range(130, 140):
+            operands, results = blocks_of(region, (200, columns))
+            arrays = [values_of("f32", x.part, generator) for x in operands]
+            region.bound(operands, results)(arrays, [None] * len(results))
+    (native,) = kept.values()
+    assert 1 <= len(native._idle) <= 3
