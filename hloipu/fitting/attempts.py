@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from hloipu.compile_request import compile_request, plugins
+from hloipu.compile_request import compile_request, pipeline_of, plugins
 from hloipu.fitting.leaner import (
     WithRooms,
     changes,
@@ -126,7 +126,7 @@ class Attempts:
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
         self._cuts.of(_cut_key(Attempt(options)), lambda: cut)
-        key = _blocks_key(Attempt(options), outlines=passed.request.outlines)
+        key = _passes_key(Attempt(options), outlines=passed.request.outlines)
         self._passed.of((Same(cut.module), key), lambda: passed)
 
     def draft(
@@ -156,7 +156,7 @@ class Attempts:
         outlined = replace(cut, request=request)
         with plugins(options):
             passed = self._passed.of(
-                (Same(cut.module), _blocks_key(attempt, outlines=asked.outlines)),
+                (Same(cut.module), _passes_key(attempt, outlines=asked.outlines)),
                 lambda: continued(outlined, Phase.PASSES, self.phase).for_many_programs(),
             )
         rooms = attempt.rooms
@@ -233,10 +233,11 @@ def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
     return options, attempt.weighs_code and options.recompute == "full"
 
 
-def _blocks_key(attempt: Attempt, *, outlines: bool) -> tuple[bool, bool, bool]:
-    """Return what it depends on which equal blocks become functions."""
+def _passes_key(attempt: Attempt, *, outlines: bool) -> tuple[str, bool, bool, bool]:
+    """Return what passes depend on, and which equal blocks become functions."""
     weighs_code = outlines and attempt.weighs_code
-    return outlines, weighs_code, weighs_code and attempt.parts_reductions
+    pipeline = pipeline_of(attempt.options)
+    return pipeline, outlines, weighs_code, weighs_code and attempt.parts_reductions
 
 
 def fitting(
