@@ -361,16 +361,15 @@ def _with_leaner_options(
     for leaner in leaner_options(attempts.module, options, least, phase):
         by_itself = replace(asked, recompute=leaner.recompute)
         is_kind = leaner.recompute != options.recompute
-        if is_kind and by_itself == attempt.options:
-            continue  # the attempts before were those that it would make
+        form, as_asked = replace(attempt, options=leaner, rooms={}), Attempt(by_itself)
         with doing("; ".join(changes(options, leaner))):
-            tried = attempts.program(replace(attempt, options=leaner, rooms={}))
+            tried = attempts.program(form)
             with phase("memory"):
                 if tried.fits:
                     return _without_functions(attempts, leaner, tried, search)
             if is_kind:
                 # What fits as it is asked for has to be found without being asked for, too.
-                first = attempts.program(Attempt(by_itself))
+                first = tried if form == as_asked else attempts.program(as_asked)
                 tried = _draft_that_fits(attempts, by_itself, first, search)
                 if tried.fits:
                     return tried

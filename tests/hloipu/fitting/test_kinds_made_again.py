@@ -1,6 +1,7 @@
 """Without being asked which values to make again, a step fits if it does with any that can be."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -40,6 +41,7 @@ def attempts_of(lacking: Callable[[Attempt], int]) -> Attempts:
     made: dict[Attempt, CompiledProgram] = {}
 
     def program(attempt: Attempt) -> CompiledProgram:
+        attempt = replace(attempt, rooms=dict(attempt.rooms))
         key = cast(Attempt, repr(attempt))
         if key not in made:
             made[key] = compiled(lacking(attempt), attempt.options.recompute)
@@ -108,3 +110,20 @@ def test_what_is_asked_for_is_tried_as_if_nothing_had_been_tried_before() -> Non
     program = attempts.fitting(tried, options, tried.program(Attempt(options)), Search())
     assert program.fits
     assert program.options["recompute"] == "full"
+
+
+@pytest.mark.usefixtures("stood_in")
+def test_a_kind_begins_with_the_attempt_that_was_made_of_it() -> None:
+    """Where neither functions nor code changed what is tried, it is what was asked for."""
+    tried, made = attempts_of(lambda _: 300), list[Attempt]()
+    program = tried.program
+
+    def counted(attempt: Attempt) -> CompiledProgram:
+        made.append(attempt)
+        return program(attempt)
+
+    tried.program = counted  # type: ignore[method-assign]
+    options = Options(outline="off")
+    assert not attempts.fitting(tried, options, program(Attempt(options)), Search()).fits
+    for kind in ("blocks", "full"):
+        assert made.count(Attempt(replace(options, recompute=kind))) == 1
