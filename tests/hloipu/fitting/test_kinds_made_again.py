@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+import hloipu
 from hloipu.fitting import attempts, leaner
 from hloipu.fitting.attempts import Attempt, Attempts
 from hloipu.options.table import Options
@@ -62,6 +63,7 @@ def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take what programs lack from their stand-ins; each plan of products takes one more."""
     monkeypatch.setattr(leaner, "lacking_by_ipu", lambda x: [x.lacking * TILES])
     monkeypatch.setattr(leaner, "_is_cut", lambda _: True)
+    monkeypatch.setattr(leaner, "_has_backward_stages", lambda _: True)
     monkeypatch.setattr(leaner, "gathers_again", lambda *_, **__: False)
     monkeypatch.setattr(attempts, "inlined_code_bytes", lambda _: 1 << 30)
 
@@ -127,3 +129,41 @@ def test_a_kind_begins_with_the_attempt_that_was_made_of_it() -> None:
     assert not attempts.fitting(tried, options, program(Attempt(options)), Search()).fits
     for kind in ("blocks", "full"):
         assert made.count(Attempt(replace(options, recompute=kind))) == 1
+
+
+LAYERS = "".join(
+    f"""
+  w{n} = f32[64,64] parameter({n + 1})
+  p{n} = f32[8,64] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  x{n + 1} = f32[8,64] tanh(p{n})"""
+    for n in range(8)
+)
+FORWARD = f"""HloModule forward
+ENTRY e {{
+  x0 = f32[8,64] parameter(0){LAYERS}
+  ROOT r = f32[8,64] negate(x8)
+}}
+"""
+
+
+def test_forward_stages_have_no_stages_or_blocks_to_make_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, program = list[str](), Attempts.program
+
+    def noted(attempts: Attempts, attempt: Attempt) -> CompiledProgram:
+        made.append(attempt.options.recompute)
+        return program(attempts, attempt)
+
+    def compiled(size: int) -> CompiledProgram:
+        return hloipu.compile(
+            FORWARD, target="tiny", cache=False, stages=2, micro_batches=2, over_memory="allow",
+            set={"bytes_per_tile": size, "executable_bytes": size},
+        )  # fmt: skip
+
+    monkeypatch.setattr(Attempts, "program", noted)
+    roomy = compiled(1 << 17)
+    needed_bytes = max(int(x.needed_bytes.max()) for x in roomy.memory_plan.ipus)
+    compiled((needed_bytes - 64) // 64 * 64)
+    assert "cheap" in made
+    assert not {"full", "blocks"} & {*made}
