@@ -366,7 +366,8 @@ def _with_leaner_options(
             tried = attempts.program(form)
             with phase("memory"):
                 if tried.fits:
-                    return _without_functions(attempts, leaner, tried, search)
+                    is_free = asked.outline == "auto"
+                    return _without_functions(attempts, leaner, tried, search) if is_free else tried
             if is_kind:
                 # What fits as it is asked for has to be found without being asked for, too.
                 first = tried if form == as_asked else attempts.program(as_asked)

@@ -131,6 +131,31 @@ def test_a_kind_begins_with_the_attempt_that_was_made_of_it() -> None:
         assert made.count(Attempt(replace(options, recompute=kind))) == 1
 
 
+@pytest.mark.usefixtures("stood_in")
+@pytest.mark.parametrize(("outline", "cycles"), [("auto", 10), ("on", 20)])
+def test_functions_that_are_asked_for_stay(outline: str, cycles: int) -> None:
+    """Blocks of their own are faster, and fit as well."""
+
+    def lacking(attempt: Attempt) -> int:
+        options = attempt.options
+        return 0 if options.recompute == "full" else 200 if options.outline == "on" else 300
+
+    tried = attempts_of(lacking)
+    program = tried.program
+
+    def timed(attempt: Attempt) -> CompiledProgram:
+        has_functions = attempt.options.outline == "on"
+        own = cast(Any, program(attempt))
+        own.estimate = lambda: SimpleNamespace(lower_bound_cycles=20 if has_functions else 10)
+        return cast(CompiledProgram, own)
+
+    tried.program = timed  # type: ignore[method-assign]
+    options = Options(outline=outline)
+    fitted = attempts.fitting(tried, options, tried.program(Attempt(options)), Search())
+    assert fitted.fits
+    assert fitted.estimate().lower_bound_cycles == cycles
+
+
 LAYERS = "".join(
     f"""
   w{n} = f32[64,64] parameter({n + 1})
