@@ -296,14 +296,18 @@ def _leaner(
     with phase("memory"):
         if program.fits:
             return program
-    fitting_program = _with_leaner_options(attempts, attempt, (options, asked), least, search)
+    fitting_program = search.tried(
+        lambda: _with_leaner_options(attempts, attempt, (options, asked), least, search)
+    )
     if fitting_program is not None:
         return fitting_program
-    smaller = with_smaller_shares(
-        attempt.options,
-        least,
-        phase,
-        lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
+    smaller = search.tried(
+        lambda: with_smaller_shares(
+            attempt.options,
+            least,
+            phase,
+            lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
+        )
     )
     if smaller is None:
         return program

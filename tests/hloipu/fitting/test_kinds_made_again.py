@@ -15,7 +15,7 @@ from hloipu.options.table import Options
 from hloipu_compiler.planners import product_room
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.memory.categories import Category
-from hloipu_runtime.watching import Search
+from hloipu_runtime.watching import Search, doing
 from tests.hloipu.fitting.test_leaner import TILE_BYTES, TILES, lacks, unclocked
 
 KINDS = ("cheap", "blocks", "full")
@@ -154,6 +154,27 @@ def test_functions_that_are_asked_for_stay(outline: str, cycles: int) -> None:
     fitted = attempts.fitting(tried, options, tried.program(Attempt(options)), Search())
     assert fitted.fits
     assert fitted.estimate().lower_bound_cycles == cycles
+
+
+@pytest.mark.usefixtures("stood_in")
+@pytest.mark.parametrize("last", ["full", "blocks", "shares"])
+def test_what_lacks_least_is_there_when_time_is_up(last: str) -> None:
+    tried, search = attempts_of(lambda attempt: 200 if attempt.rooms else 300), Search()
+    program, share = tried.program, Options().available_memory_proportion
+
+    def ended(attempt: Attempt) -> CompiledProgram:
+        options = attempt.options
+        name = options.recompute if options.available_memory_proportion == share else "shares"
+        if name == last:
+            search.end("interrupted")
+        with doing("compiling"):
+            return program(attempt)
+
+    tried.program = ended  # type: ignore[method-assign]
+    options = Options()
+    left = attempts.fitting(tried, options, program(Attempt(options)), search)
+    assert search.ended
+    assert cast(Any, left).lacking == 200
 
 
 LAYERS = "".join(
