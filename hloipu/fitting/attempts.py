@@ -297,7 +297,7 @@ def _leaner(
         if program.fits:
             return program
     fitting_program = search.tried(
-        lambda: _with_leaner_options(attempts, attempt, (options, asked), least, search)
+        lambda: _with_leaner_options(attempts, attempt, options, asked, least, search)
     )
     if fitting_program is not None:
         return fitting_program
@@ -353,15 +353,17 @@ def _with_less_at_once(
 def _with_leaner_options(
     attempts: Attempts,
     attempt: Attempt,
-    options_and_asked: tuple[Options, Options],
+    options: Options,
+    asked: Options,
     least: CompiledProgram,
     search: Search,
 ) -> CompiledProgram | None:
     """Return a program that fits with other options of `auto` than `attempt` has; None: none does.
 
-    `least`: the one that lacks least so far; the options are its own and those that people gave.
+    `options`: of the program that did not fit; `asked`: those that people gave; `least`: the one
+    that lacks least so far.
     """
-    phase, (options, asked) = attempts.phase, options_and_asked
+    phase = attempts.phase
     for leaner in leaner_options(attempts.module, options, least, phase):
         by_itself = replace(asked, recompute=leaner.recompute)
         is_kind = leaner.recompute != options.recompute
