@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -155,15 +155,15 @@ def test_what_fits_is_asked_nothing() -> None:
 
 
 def test_recomputing_is_what_auto_does_where_that_is_enough() -> None:
-    def compiled(recompute: str, size: int) -> CompiledProgram:
+    def compiled(recompute: Literal["none", "cheap", "auto"], size: int) -> CompiledProgram:
         return hloipu.compile(
             ROWS, target="tiny", cache=False, recompute=recompute, over_memory="allow",
             set={"bytes_per_tile": size, "executable_bytes": size},
         )  # fmt: skip
 
-    kinds = {kind: compiled(kind, 1 << 18) for kind in ("cheap", "none")}
     cheap, none = (
-        max(int(x.needed_bytes.max()) for x in kinds[kind].memory_plan.ipus) for kind in kinds
+        max(int(x.needed_bytes.max()) for x in program.memory_plan.ipus)
+        for program in (compiled("cheap", 1 << 18), compiled("none", 1 << 18))
     )
     assert cheap < none
     between = (cheap + none) // 2 // 64 * 64
