@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import ref
 
-from hloipu.compile_request import compile_request, plugins
+from hloipu.compile_request import compile_request, pipeline_of, plugins
 from hloipu.fitting.leaner import (
     WithRooms,
     changes,
@@ -126,7 +126,7 @@ class Attempts:
     def begin(self, options: Options, cut: Compilation, passed: Compilation) -> None:
         """Take phases of an attempt as known."""
         self._cuts.of(_cut_key(Attempt(options)), lambda: cut)
-        key = _blocks_key(Attempt(options), outlines=passed.request.outlines)
+        key = _passes_key(Attempt(options), outlines=passed.request.outlines)
         self._passed.of((Same(cut.module), key), lambda: passed)
 
     def draft(
@@ -156,7 +156,7 @@ class Attempts:
         outlined = replace(cut, request=request)
         with plugins(options):
             passed = self._passed.of(
-                (Same(cut.module), _blocks_key(attempt, outlines=asked.outlines)),
+                (Same(cut.module), _passes_key(attempt, outlines=asked.outlines)),
                 lambda: continued(outlined, Phase.PASSES, self.phase).for_many_programs(),
             )
         rooms = attempt.rooms
@@ -233,10 +233,11 @@ def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
     return options, attempt.weighs_code and options.recompute == "full"
 
 
-def _blocks_key(attempt: Attempt, *, outlines: bool) -> tuple[bool, bool, bool]:
-    """Return what it depends on which equal blocks become functions."""
+def _passes_key(attempt: Attempt, *, outlines: bool) -> tuple[str, bool, bool, bool]:
+    """Return what passes depend on, and which equal blocks become functions."""
     weighs_code = outlines and attempt.weighs_code
-    return outlines, weighs_code, weighs_code and attempt.parts_reductions
+    pipeline = pipeline_of(attempt.options)
+    return pipeline, outlines, weighs_code, weighs_code and attempt.parts_reductions
 
 
 def fitting(
@@ -295,14 +296,18 @@ def _leaner(
     with phase("memory"):
         if program.fits:
             return program
-    fitting_program = _with_leaner_options(attempts, attempt, (options, asked), least, search)
+    fitting_program = search.tried(
+        lambda: _with_leaner_options(attempts, attempt, options, asked, least, search)
+    )
     if fitting_program is not None:
         return fitting_program
-    smaller = with_smaller_shares(
-        attempt.options,
-        least,
-        phase,
-        lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
+    smaller = search.tried(
+        lambda: with_smaller_shares(
+            attempt.options,
+            least,
+            phase,
+            lambda shares: attempts.program(replace(attempt, options=shares, rooms=rooms)),
+        )
     )
     if smaller is None:
         return program
@@ -348,28 +353,30 @@ def _with_less_at_once(
 def _with_leaner_options(
     attempts: Attempts,
     attempt: Attempt,
-    options_and_asked: tuple[Options, Options],
+    options: Options,
+    asked: Options,
     least: CompiledProgram,
     search: Search,
 ) -> CompiledProgram | None:
     """Return a program that fits with other options of `auto` than `attempt` has; None: none does.
 
-    `least`: the one that lacks least so far; the options are its own and those that people gave.
+    `options`: of the program that did not fit; `asked`: those that people gave; `least`: the one
+    that lacks least so far.
     """
-    phase, (options, asked) = attempts.phase, options_and_asked
+    phase = attempts.phase
     for leaner in leaner_options(attempts.module, options, least, phase):
         by_itself = replace(asked, recompute=leaner.recompute)
         is_kind = leaner.recompute != options.recompute
-        if is_kind and by_itself == attempt.options:
-            continue  # the attempts before were those that it would make
+        form, as_asked = replace(attempt, options=leaner, rooms={}), Attempt(by_itself)
         with doing("; ".join(changes(options, leaner))):
-            tried = attempts.program(replace(attempt, options=leaner, rooms={}))
+            tried = attempts.program(form)
             with phase("memory"):
                 if tried.fits:
-                    return _without_functions(attempts, leaner, tried, search)
+                    is_free = asked.outline == "auto"
+                    return _without_functions(attempts, leaner, tried, search) if is_free else tried
             if is_kind:
                 # What fits as it is asked for has to be found without being asked for, too.
-                first = attempts.program(Attempt(by_itself))
+                first = tried if form == as_asked else attempts.program(as_asked)
                 tried = _draft_that_fits(attempts, by_itself, first, search)
                 if tried.fits:
                     return tried

@@ -218,7 +218,7 @@ def _kinds_made_again(
     """Return which values may be made again so that what does not fit may."""
     if not _may_spare(program):
         return ()
-    if _is_cut(program):
+    if _has_backward_stages(program):
         # Cheap ones were tried and lacked more, or what lacked least was gone on with.
         return ("full", "blocks", "cheap")
     return ("cheap",) if _makes_cheap_again(module, options) else ()
@@ -233,8 +233,17 @@ def _may_spare(program: CompiledProgram) -> bool:
 
 
 def _is_cut(program: CompiledProgram) -> bool:
+    return any(True for _ in _pipelines(program))
+
+
+def _has_backward_stages(program: CompiledProgram) -> bool:
+    """Whether anything waits for gradients: forward stages alone have nothing to make again."""
+    return any(stage.name.startswith("B") for x in _pipelines(program) for stage in x.stages)
+
+
+def _pipelines(program: CompiledProgram) -> Iterator[Pipeline]:
     steps = steps_within(program.program.body, program.program)
-    return any(isinstance(x, Pipeline) for x in steps)
+    return (x for x in steps if isinstance(x, Pipeline))
 
 
 def lacking_bytes(program: CompiledProgram) -> int:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from hloipu.advice.trials import Limit, flags
 from hloipu.api import _UNNOTICED_SECONDS, compile_once
 from hloipu.options.table import Options
 from hloipu_compiler.hlo.parse import parse
+from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.report.change import Change, Fitting
 from tests.support.command_line import run
 from tests.support.training_steps import STEPS
@@ -154,12 +155,23 @@ def test_what_fits_is_asked_nothing() -> None:
 
 
 def test_recomputing_is_what_auto_does_where_that_is_enough() -> None:
-    none = hloipu.compile(ROWS, target="tiny", cache=False, recompute="none")
-    cheap = hloipu.compile(ROWS, target="tiny", cache=False, recompute="cheap")
-    auto = hloipu.compile(ROWS, target="tiny", cache=False)
-    assert cheap.memory.peak.total_bytes < none.memory.peak.total_bytes
-    expected = cheap if cheap.fits and not none.fits else none
-    assert auto.memory.peak.total_bytes == expected.memory.peak.total_bytes
+    def compiled(recompute: Literal["none", "cheap", "auto"], size: int) -> CompiledProgram:
+        return hloipu.compile(
+            ROWS, target="tiny", cache=False, recompute=recompute, over_memory="allow",
+            set={"bytes_per_tile": size, "executable_bytes": size},
+        )  # fmt: skip
+
+    cheap, none = (
+        max(int(x.needed_bytes.max()) for x in program.memory_plan.ipus)
+        for program in (compiled("cheap", 1 << 18), compiled("none", 1 << 18))
+    )
+    assert cheap < none
+    between = (cheap + none) // 2 // 64 * 64
+    assert not compiled("none", between).fits
+    auto, asked = compiled("auto", between), compiled("cheap", between)
+    assert auto.fits
+    assert asked.fits
+    assert auto.program == asked.program
 
 
 def test_lines_of_what_failed_for_code_alone_name_the_code() -> None:

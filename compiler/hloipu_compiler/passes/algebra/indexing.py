@@ -6,7 +6,7 @@ not (openxla/xla `xla/hlo/evaluator/hlo_evaluator.cc`, HandleGather and HandleSc
 Scatters of one element to each row become comparisons. The gradient of a loss that reads one logit
 of each row adds one number to each row of zeros: as a scatter it needs whole rows on a tile, and an
 array for itself; as a choice by comparison it is where its reader wants it, and fuses with that.
-The sum of such a row, which the gradient of log_softmax takes, is the number itself.
+The sum of such a row, which the gradient of log_softmax takes, is zero and the number.
 """
 
 from math import prod
@@ -30,7 +30,7 @@ from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule, rewritten_in_place
 from hloipu_compiler.plan.plan import Plan
-from hloipu_runtime.element_types import PRED, S32, Kind
+from hloipu_runtime.element_types import PRED, S32, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 
 LARGEST_START = 2**31 - 1
@@ -201,8 +201,7 @@ def _compared(draft: Draft, op: Instruction) -> Instruction | None:
     if region is None or index is None or update is None:
         return None
     kind, values = index.element_type, whole.element_type
-    bits = kind.bits - (kind.kind is Kind.SIGNED)
-    if update.element_type is not values or (whole.dimensions[how.along] - 1) >> bits:
+    if update.element_type is not values or not _numbers(kind, whole.dimensions[how.along]):
         return None
 
     small = plain(values, tuple([whole.dimensions[d] for d in how.updates]))
@@ -224,6 +223,12 @@ def _compared(draft: Draft, op: Instruction) -> Instruction | None:
     chosen = draft.add(op, "compare", is_there, both, Attributes({"direction": "EQ"}))
     given = spread(draft, op, new, plain(values, whole.dimensions), how.updates)
     return became(op, "select", (chosen, given, op.operands[0]))
+
+
+def _numbers(kind: ElementType, count: int) -> bool:
+    """Whether a type has an integer for each of so many places, of which there are some."""
+    bits = kind.bits - (kind.kind is Kind.SIGNED)
+    return kind.is_integer and not (count - 1) >> bits
 
 
 def _only_addend(draft: Draft, op: Instruction) -> Instruction | None:
@@ -254,8 +259,9 @@ def _only_addend(draft: Draft, op: Instruction) -> Instruction | None:
     if along in of[1] or along in of[2] or not all(map(_is_zero, zeros)):
         return None
 
-    kind, length = rows.element_type, draft.shape(places.operands[0])
-    if not isinstance(length, ArrayShape):
+    kind, length = rows.element_type, static(line.shape)
+    # A float between two places is equal to neither, and where numbers wrap two places are equal.
+    if length is None or not _numbers(kind, length.dimensions[0]):
         return None
     left = [tuple([d - (d > along) for d in each]) for each in of[1:]]
     place = spread(draft, op, wanted.operands[0], plain(kind, shape.dimensions), left[0])
@@ -268,12 +274,14 @@ def _only_addend(draft: Draft, op: Instruction) -> Instruction | None:
     if is_negative:
         addend = draft.add(op, "negate", shape, (addend,))
     nothing = spread(draft, op, op.operands[1], shape)
-    return became(op, "select", (is_there, addend, nothing))
+    total = draft.add(op, "select", shape, (is_there, addend, nothing))
+    return became(op, "add", (total, nothing))  # which makes a zero of a negative zero
 
 
 def _is_zero(op: Instruction) -> bool:
+    """Whether a constant is zero, and no negative one."""
     values = constant_array(op) if op.opcode == "constant" else None
-    return values is not None and not values.any()
+    return values is not None and not any(values.tobytes())
 
 
 def _compared_with(draft: Draft, op: Instruction, at: int, number: int, direction: str) -> int:
