@@ -28,7 +28,7 @@ from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.fusion.recompute_cheap import RecomputeCheap
 from hloipu_compiler.passes.order_for_memory import OrderForMemory
 from hloipu_compiler.passes.pipeline import Pipeline
-from hloipu_compiler.passes.pipelines import AFTER_FRONT, STAGED, before_cut
+from hloipu_compiler.passes.pipelines import AFTER_FRONT, BEFORE_BLOCKS, STAGED, before_cut
 from hloipu_compiler.passes.runner import run_passes
 from hloipu_compiler.plan.entry_arrays import parameter_arrays
 from hloipu_compiler.plan.participants import meets_others
@@ -321,9 +321,10 @@ def _with_passes(current: Compilation) -> Compilation:
                 Same(current.plan),
                 Same(current.pipelining),
                 current.request.pipelining.offload_accumulators,
+                outlines,
                 *passes,
             ),
-            partial(_in_turn, passes, module, plan),
+            partial(_before_blocks, passes, module, plan, absorbs=outlines),
         )
     if outlines:
         from hloipu_compiler.passes.outline_blocks import (
@@ -352,10 +353,12 @@ BEFORE_BLOCKS_MEMO: "Memo[tuple[Module, Plan]]" = Memo(1)
 """Modules before blocks become functions, however fine these are."""
 
 
-def _in_turn(passes: Iterable[Pass], module: Module, plan: Plan) -> tuple[Module, Plan]:
+def _before_blocks(
+    passes: Iterable[Pass], module: Module, plan: Plan, *, absorbs: bool
+) -> tuple[Module, Plan]:
     for rewrite in passes:
         module, plan = rewrite.run(module, plan)
-    return module, plan
+    return _passed(module, plan, BEFORE_BLOCKS) if absorbs else (module, plan)
 
 
 def _ipus_of_calls(current: Compilation) -> Mapping[str, int]:

@@ -14,14 +14,16 @@ from hloipu_compiler.compilation import CompileRequest, Distribution, Phase
 from hloipu_compiler.cost_survey.op_prices import OpPrice
 from hloipu_compiler.driver import compile_module, continued
 from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.shapes import leaves_of
 from hloipu_compiler.partition.placement.request import ShardRequest
-from hloipu_compiler.passes import run_passes
+from hloipu_compiler.passes import outline_blocks, run_passes
 from hloipu_compiler.passes.pipelines import STAGED
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import WrappingRequest
 from hloipu_compiler.planners.planned import PlannedOp
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.steps import Pipeline, Step, inner_steps
+from tests.support.passes import SUM, entry
 from tests.support.same_programs import assert_same
 
 TINY = load_machine("tiny")
@@ -164,3 +166,40 @@ def test_stages_that_are_made_again_keep_no_cheap_values_within() -> None:
     made = continued(cut, Phase.PASSES)
     kept, _ = run_passes(cut.module, cut.plan, STAGED)
     assert peak_bytes(made.module) < peak_bytes(kept)
+
+
+def test_reshapes_are_absorbed_before_blocks_become_functions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A norm in the sizes of its groups, that is a function, reads its convolution as it is."""
+    layer = """\
+  x{n} = f32[2,{size},32] parameter({n})
+  c{n} = f32[2,{size},32] convolution(x{n}, w), window={{size=1x1}}, dim_labels=b01f_01io->b01f
+  r{n} = f32[2,12,4,8] reshape(c{n})
+  s{n} = f32[2,4] reduce(r{n}, z), dimensions={{1,3}}, to_apply=sum
+  b{n} = f32[2,12,4,8] broadcast(s{n}), dimensions={{0,2}}
+  d{n} = f32[2,12,4,8] subtract(r{n}, b{n})
+  e{n} = f32[2,{size},32] reshape(d{n})
+"""
+    sizes = ("3,4", "2,6") * 2
+    lines = "".join(layer.format(n=n, size=size) for n, size in enumerate(sizes))
+    types = ", ".join(f"f32[2,{size},32]" for size in sizes)
+    text = entry(
+        f"  z = f32[] constant(0)\n  w = f32[1,1,32,32] parameter(4)\n{lines}"
+        f"  ROOT r = ({types}) tuple(e0, e1, e2, e3)",
+        SUM,
+    )
+    outlined = outline_blocks.blocks_outlined
+    least = outline_blocks.Least(0, 1, 1)
+    monkeypatch.setattr(
+        outline_blocks,
+        "blocks_outlined",
+        lambda module, plan, _, ipus: outlined(module, plan, least, ipus),
+    )
+    made = compile_module(
+        hloipu.verify(text), CompileRequest(TINY, outlines=True), Phase.PASSES
+    ).module
+    ops = [x for computation in made.computations for x in computation.instructions]
+    assert "call" in {x.opcode for x in ops}
+    merged = [leaf for x in ops for leaf in leaves_of(x.shape) if 12 in leaf.dimensions]
+    assert not merged

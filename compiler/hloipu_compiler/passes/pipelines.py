@@ -49,9 +49,11 @@ _FRONT = (
     RecogniseLoops(),
 )
 
+_ABSORB = Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS)
+
 _BACK = (
     CompareScattered(),
-    Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS),
+    _ABSORB,
     FactorSums(),
     CheapenDivisions(),
     NarrowProducts(),
@@ -67,6 +69,10 @@ _FRONT_PIPELINE = built(_FRONT)
 
 STAGED = built((RecogniseLoops(), *_BACK), _FRONT_PIPELINE.establishes)
 """What comes after `front` where a step has been cut into calls of stages, which stay."""
+
+BEFORE_BLOCKS = built([_ABSORB])
+"""What comes before equal blocks become functions: a reshape at the border of one, as between a
+convolution and its norm, is absorbed by nothing any more."""
 
 AFTER_FRONT: dict[str, Pipeline] = {
     "default": STAGED,

@@ -15,8 +15,9 @@ of the dimensions that are put together, as a number of a group of channels is f
 
 Ops that reduce or repeat look through a reshape where its dimensions map to theirs. Where a reshape
 splits a dimension into what is reduced and what stays, as the channels of a group norm, whole
-dimensions are reduced before it, the rest of the small result after it: sums of floats are then
-added up in another order, those of narrow floats in f32.
+dimensions are reduced before it, the rest of the small result after it, also where it puts them
+together with a part, as PyTorch's group norm in `[batch * groups, channels * height * width]` does:
+sums of floats are then added up in another order, those of narrow floats in f32.
 """
 
 from collections.abc import Sequence
@@ -62,6 +63,42 @@ class _Parts(NamedTuple):
     sizes: Sizes
     places: tuple[int, ...]
     joined: Sizes
+
+
+class CommonPart(NamedTuple):
+    """Elements that a dimension of one shape and one of another both consist of, among others."""
+
+    size: int
+    new: int
+    old: int
+
+
+def common_parts(new: Sizes, old: Sizes) -> list[CommonPart]:
+    """Return what the dimensions of two shapes of as many elements consist of, in order.
+
+    `[9,32]` and `[36,8]` have the parts 9, 4 and 8. Where dimensions have no such parts, as those
+    of `[6,4]` and `[8,3]`, each goes with all. Dimensions of one element have none.
+    """
+    parts: list[CommonPart] = []
+    for new_ones, old_ones in dimension_groups(new, old):
+        found: list[CommonPart] = []
+        new_left, old_left = [new[d] for d in new_ones], [old[d] for d in old_ones]
+        i = j = 0
+        while i < len(new_ones):
+            size = min(new_left[i], old_left[j])
+            if new_left[i] % size or old_left[j] % size:
+                found = [
+                    CommonPart(old[b] if a == new_ones[0] else 1, a, b)
+                    for b in old_ones
+                    for a in new_ones
+                ]
+                break
+            found.append(CommonPart(size, new_ones[i], old_ones[j]))
+            new_left[i] //= size
+            old_left[j] //= size
+            i, j = i + (new_left[i] == 1), j + (old_left[j] == 1)
+        parts += found
+    return parts
 
 
 def only_ones_differ(a: Sizes, b: Sizes) -> bool:
@@ -137,18 +174,19 @@ def _written_out(
 
     None where that is as large as all of the result, or where its operand repeats within itself.
     """
-    there: list[int] = []
-    here: list[int] = []
-    for new_ones, old_ones in dimension_groups(new, old):
-        if not set(old_ones).isdisjoint(places):
-            there += new_ones
-            here += old_ones
-    if any(d not in here or old[d] != size for d, size in zip(places, inner, strict=True)):
+    parts = common_parts(new, old)
+    follows = sorted({part.new for part in parts if part.old in places})
+    many = [1] * len(old)
+    for part in parts:
+        if part.new in follows:
+            many[part.old] *= part.size
+    if any(many[d] != size for d, size in zip(places, inner, strict=True)):
         return None
-    sizes, joined = tuple(old[d] for d in here), tuple(new[d] for d in there)
+    here = [d for d, size in enumerate(many) if size != 1 or d in places]
+    sizes, joined = tuple(many[d] for d in here), tuple(new[d] for d in follows)
     if prod(sizes) * _FEWEST_TIMES > prod(old):
         return None
-    return tuple(there), _Parts(sizes, tuple(map(here.index, places)), joined)
+    return tuple(follows), _Parts(sizes, tuple(map(here.index, places)), joined)
 
 
 def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
@@ -209,17 +247,17 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     if inner is None or not prod(inner.dimensions):
         return None
     new = inner.dimensions
+    seen = sizes_of(operand.shape)
     reduced = set(op.attributes.integers("dimensions"))
-    dimensions: list[int] = []
-    later: set[int] = set()
-    for there, here in dimension_groups(new, sizes_of(operand.shape)):
-        if all(d in reduced for d in here):
-            dimensions += there
-        else:
-            later |= reduced.intersection(here)
-    # Dimensions of size 1 are in no group.
-    kept = [d for d in range(len(sizes_of(operand.shape))) if d not in reduced or d in later]
-    rest = [n for n, d in enumerate(kept) if d in later]
+    parts = common_parts(new, seen)
+    stays = {part.new for part in parts if part.old not in reduced}
+    dimensions = sorted({part.new for part in parts} - stays)
+    later = dict.fromkeys(reduced, 1)
+    for part in parts:
+        if part.new in stays and part.old in reduced:
+            later[part.old] *= part.size
+    kept = [d for d in range(len(seen)) if later.get(d, 0) != 1]
+    rest = [n for n, d in enumerate(kept) if d in reduced]
     if rest and prod(new[d] for d in dimensions) == 1:
         return None
     if rest and not _reduces_twice(draft, op):
@@ -232,7 +270,7 @@ def _reduce(draft: Draft, op: Instruction) -> Instruction | None:
     reduced_at = draft.add(op, "reduce", ArrayShape(shape.element_type, left), operands, attributes)
     if not rest:
         return became(op, "reshape", (reduced_at,))
-    split = ArrayShape(shape.element_type, tuple(sizes_of(operand.shape)[d] for d in kept))
+    split = ArrayShape(shape.element_type, tuple(later.get(d, seen[d]) for d in kept))
     reduced_at = draft.add(op, "reshape", split, (reduced_at,))
     attributes = op.attributes.replaced(dimensions=tuple(rest))
     return op._replace(

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu_compiler.ir.shapes import ArrayShape
+from hloipu_compiler.ir.shapes import ArrayShape, array_shape, sizes_of
 from hloipu_compiler.passes import run_passes
+from hloipu_compiler.passes.algebra.reshape_rules import common_parts
 from hloipu_compiler.verify.verifier import verify
+from tests.support.passes import SUM, entry
+from tests.support.xla_oracle import Oracle
 
 STEP = """HloModule m
 sum { a = f32[] parameter(0)
@@ -66,3 +69,56 @@ def test_sums_of_groups_are_right(batch: int) -> None:
     np.testing.assert_array_equal(o, d.reshape(o.shape).astype(o.dtype))
     exact = d.astype(np.float64).sum((1, 2, 4))
     np.testing.assert_allclose(h, exact, rtol=2**-10, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "at", "dimensions"),
+    [
+        ("8,90", "0", "1"),
+        ("1,8,90", "1", "0,2"),
+        ("2,4,90", "0,1", "2"),
+        ("2,4,3,30", "0,1", "2,3"),
+        ("2,360", "0", "1"),
+    ],
+)
+def test_groups_put_together_are_taken_apart(
+    sizes: str, at: str, dimensions: str, oracle: Oracle
+) -> None:
+    """Forms in which PyTorch and texts by hand have the groups of images: [2, 4 * 3, 5, 6]."""
+    few = ",".join(sizes.split(",")[int(d)] for d in at.split(","))
+    text = entry(
+        f"""\
+  x = f32[2,12,5,6] parameter(0)
+  k = f32[12,12,1,1] parameter(1)
+  y = f32[2,12,5,6] convolution(x, k), window={{size=1x1}}, dim_labels=bf01_oi01->bf01
+  g = f32[{sizes}] reshape(y)
+  z = f32[] constant(0)
+  s = f32[{few}] reduce(g, z), dimensions={{{dimensions}}}, to_apply=sum
+  b = f32[{sizes}] broadcast(s), dimensions={{{at}}}
+  d = f32[{sizes}] subtract(g, b)
+  o = f32[2,12,5,6] reshape(d)
+  ROOT r = f32[2,12,5,6] convolution(o, k), window={{size=1x1}}, dim_labels=bf01_oi01->bf01""",
+        SUM,
+    )
+    after, _ = run_passes(hloipu.parse(text), None, "absorb-views,eliminate-dead-code")
+    wide = [x for x in after.entry.instructions if array_shape(x.shape).element_count == 720]
+    assert {sizes_of(x.shape) for x in wide} == {(2, 12, 5, 6)}
+    random = np.random.default_rng(1)
+    arrays = [random.integers(-3, 4, s).astype(np.float32) for s in ((2, 12, 5, 6), (12, 12, 1, 1))]
+    (found,) = hloipu.compile(text, target="tiny").run(*arrays, mode="exact").outputs
+    (expected,) = oracle.run(text, arrays)
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "parts"),
+    [
+        ((9, 32), (36, 8), [(9, 0, 0), (4, 1, 0), (8, 1, 1)]),
+        ((2, 12, 1, 5), (8, 15), [(2, 0, 0), (4, 1, 0), (3, 1, 1), (5, 3, 1)]),
+        ((7, 6, 4), (7, 8, 3), [(7, 0, 0), (8, 1, 1), (1, 2, 1), (3, 1, 2), (1, 2, 2)]),
+    ],
+)
+def test_common_parts_of_two_shapes(
+    new: tuple[int, ...], old: tuple[int, ...], parts: list[tuple[int, int, int]]
+) -> None:
+    assert common_parts(new, old) == parts
