@@ -238,7 +238,7 @@ def _is_cut(program: CompiledProgram) -> bool:
 
 def _has_backward_stages(program: CompiledProgram) -> bool:
     """Whether anything waits for gradients: forward stages alone have nothing to make again."""
-    return any(stage.name.startswith("B") for x in _pipelines(program) for stage in x.stages)
+    return any(not stage.name.startswith("F") for x in _pipelines(program) for stage in x.stages)
 
 
 def _pipelines(program: CompiledProgram) -> Iterator[Pipeline]:

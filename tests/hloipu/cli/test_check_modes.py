@@ -67,7 +67,9 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("hloipu_runtime.codelets.dense.dot.dotting", wrong)
     # Of small parts on tiles.
-    monkeypatch.setattr("hloipu_runtime.codelets.dense.dot.matmul", lambda a, b, out: a @ b + 1)
+    monkeypatch.setattr(
+        "hloipu_runtime.codelets.dense.dot.multiplying", lambda *_: lambda a, b, out=None: a @ b + 1
+    )
 
 
 @pytest.mark.usefixtures("planted")

@@ -109,8 +109,8 @@ def box_of_parts(block: Block, *, shared: bool = False) -> tuple[View, Box] | No
     if any(array.shape[axis] > 1 and not (shared and is_shared(array, axis)) for axis in others):
         return None
     order = [*others, *order]
-    once = (0,) * len(others)
-    used = tuple(slice(0, high - low) for low, high in box)
+    once = *(0 for _ in others), ...  # a view even where no dimension is left
+    used = *(slice(0, high - low) for low, high in box), ...
     return lambda x: x.transpose(order)[once].reshape(shape)[used], tuple(box)
 
 

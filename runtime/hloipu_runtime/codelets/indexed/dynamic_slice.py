@@ -8,7 +8,7 @@ and works on what falls into that.
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import sub
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -196,18 +196,18 @@ class DynamicUpdateSlice(Codelet):
 
 def _window_on_arrays(
     scalars: Blocks, whole: Sizes, window: Sizes
-) -> Callable[[], tuple[slice, ...]] | None:
+) -> Callable[[], tuple[Any, ...]] | None:
     """Return what says where a window is that all tiles have stored once; None if they do not."""
     if not are_stored_once(scalars):
         return None
-    everywhere = [slice(0, size) for size in window]
+    everywhere: list[Any] = [*(slice(0, size) for size in window), ...]  # a view without dimensions
     moves = [
         (d, partial(scalar.data.item, 0), whole[d] - size, size)
         for d, (scalar, size) in enumerate(zip(scalars, window, strict=True))
         if whole[d] > size
     ]
 
-    def index() -> tuple[slice, ...]:
+    def index() -> tuple[Any, ...]:
         for d, start, limit, size in moves:
             low = min(max(start(), 0), limit)
             everywhere[d] = slice(low, low + size)
