@@ -224,11 +224,15 @@ def calls_on_arrays(
             else:
                 calls.append(partial(_write, out, partial(function, *arguments)))
         values[call.number] = out
+
+    def is_there(number: int) -> bool:
+        source = seen_through.get(number)
+        return source is not None and values[source] is place_of[source]
+
     left = [
         (place, values[number])
         for number, place in zip(straight.results, places, strict=True)
-        if values[number] is not place
-        and values[source := seen_through.get(number, number)] is not place_of[source]
+        if values[number] is not place and not (place is place_of[number] and is_there(number))
     ]
     if len(left) == 1:
         calls.append(partial(np.copyto, *left[0]))

@@ -8,6 +8,7 @@ import pytest
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.straight import Call, Straight, calls_on_arrays
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.gather import Gather
@@ -275,3 +276,20 @@ def test_windows_are_taken_and_written_where_they_fit(starts: tuple[int, int], k
     assert inside is data
     for made in (apart, inside):
         np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_value_that_is_several_results_goes_to_all_their_places(seen: bool) -> None:
+    """What is seen through its place is written there, and copied to the other one."""
+    x = floats(3, 4)
+    double = Call(np.add, (0, 0), 1, (3, 4), x.dtype, is_fresh=True, takes_out=True, in_place=True)
+    turned = Call(
+        np.transpose, (1,), 2, (4, 3), None, is_fresh=False, takes_out=False, in_place=False,
+        is_view=True, back=np.transpose if seen else None,
+    )  # fmt: skip
+    straight = Straight({}, (double, turned), (2, 1, 2, 1))
+    places = [np.full(shape, np.nan, x.dtype) for shape in [(4, 3), (3, 4)] * 2]
+    for call in calls_on_arrays(straight, [x], places, np.empty):
+        call()
+    for place, expected in zip(places, [(2 * x).T, 2 * x] * 2, strict=True):
+        np.testing.assert_array_equal(place, expected)
