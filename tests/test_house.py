@@ -83,7 +83,7 @@ STAIRS = (
     "hloipu_compiler.planners",
     "hloipu_compiler.reduce",
     "hloipu_compiler.vendor",
-    "hloipu_compiler.graphcore.library_calls",
+    "hloipu_compiler.graphcore.custom_calls",
     "hloipu_compiler.formulas",
     "hloipu_compiler.hlo",
     "hloipu_compiler.hlo.printing",

@@ -18,7 +18,7 @@ from hloipu_runtime.program.uses import steps_within
 if TYPE_CHECKING:
     from hloipu_compiler.lowering.hoisting.room import Hoister, Hoisting
     from hloipu_runtime.program.live_bytes import Message
-    from hloipu_runtime.program.side_by_side import Siding
+    from hloipu_runtime.program.side_by_side import SideBySide
 
 
 def with_merged_steps(current: Compilation) -> Compilation:
@@ -26,7 +26,7 @@ def with_merged_steps(current: Compilation) -> Compilation:
     request, program = current.request, current.program
     steps = steps_within(program.body, program)
     if not program.is_resident and not any(isinstance(x, LOOPS) for x in steps):
-        memory = _planned(_Joining(request).joined(program), request).placed()
+        memory = _planned(_StepMerger(request).merged(program), request).placed()
         if not memory.fits:
             from hloipu_compiler.lowering.hoisting.room import Hoisting
 
@@ -76,7 +76,7 @@ def hoister_of(current: Compilation, spared: Mapping[int, int] = MappingProxyTyp
         current.program,
         request.machine,
         request.computing,
-        lambda program, alone: _Joining(request, alone).joined(program, spared),
+        lambda program, alone: _StepMerger(request, alone).merged(program, spared),
         lambda program, alone: _planned(program, request, alone),
     )
 
@@ -98,10 +98,10 @@ def _less_merged(hoisting: "Hoisting", request: CompileRequest) -> "Hoisting":
     from hloipu_runtime.memory.charges import messages_of
 
     messages = partial(messages_of, memory.program, memory.forms)
-    joining = _Joining(request, hoisting.alone, messages)
+    merger = _StepMerger(request, hoisting.alone, messages)
     for times in _SPARED_TIMES:
         spared = {ipu: times * size for ipu, size in lacking.items()}
-        merged_less = joining.joined(before, spared)
+        merged_less = merger.merged(before, spared)
         less = least_memory(
             merged_less,
             request.machine,
@@ -124,7 +124,7 @@ def _most_bytes(ipu: IpuMemory) -> int:
     return int(ipu.needed_bytes.max())
 
 
-class _Joining:
+class _StepMerger:
     """Merges steps of programs that have sequences in common, and puts their IPUs side by side.
 
     Steps that write variables of `alone` stay alone. `messages`: see `merged`.
@@ -142,17 +142,17 @@ class _Joining:
             Merger(machine.chip.tiles_per_ipu, alone, messages) for _ in range(2)
         )
         self.machine = machine
-        self.siding: Siding | None = None
+        self.side_by_side: SideBySide | None = None
 
-    def joined(self, program: Program, spared: Mapping[int, int] = MappingProxyType({})) -> Program:
+    def merged(self, program: Program, spared: Mapping[int, int] = MappingProxyType({})) -> Program:
         """Return a program with its steps merged; `spared`: see `merged`."""
         program = self.first.merged(program, spared) if self.merges else program
         if program.ipus == 1:
             return program
-        from hloipu_runtime.program.side_by_side import Siding
+        from hloipu_runtime.program.side_by_side import SideBySide
 
-        self.siding = self.siding or Siding(self.machine)
-        apart = self.siding.side_by_side(program)
+        self.side_by_side = self.side_by_side or SideBySide(self.machine)
+        apart = self.side_by_side.side_by_side(program)
         # Steps of an IPU that were written between those of others are next to each other then.
         together = self.merges and apart is not program
         return self.last.merged(apart, spared) if together else apart

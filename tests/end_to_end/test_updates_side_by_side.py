@@ -10,7 +10,7 @@ from hloipu_runtime.compiled import CompiledProgram, Mode
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.side_by_side import Siding
+from hloipu_runtime.program.side_by_side import SideBySide
 from hloipu_runtime.program.steps import Parallel, Pipeline, Repeat, Step, Sync
 from tests.end_to_end.test_slots import cycles_of
 from tests.support.memory_checker import check_memory
@@ -29,7 +29,7 @@ CUTS = [
 
 def one_after_the_other(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> CompiledProgram:
     with monkeypatch.context() as patch:
-        patch.setattr(Siding, "side_by_side", lambda _, program: program)
+        patch.setattr(SideBySide, "side_by_side", lambda _, program: program)
         return compiled(cut)
 
 

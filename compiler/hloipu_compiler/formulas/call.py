@@ -12,7 +12,7 @@ from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_frontend_attributes,
 )
 from hloipu_compiler.hlo.printing.attribute_text import value_text
-from hloipu_compiler.interpret.ops.library_forms import typed_attributes
+from hloipu_compiler.interpret.ops.routine_forms import typed_attributes
 from hloipu_compiler.ir.attribute_kinds import INSTRUCTION_KINDS as KINDS
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape

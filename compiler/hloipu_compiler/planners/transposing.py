@@ -97,7 +97,9 @@ def transposition_preference(
     return (Mapping(best.placement.tiles, spans), saved) if saved > 0 else None
 
 
-def wished_first(machine: Machine, stages: tuple[Stage, ...], op: MovableOp) -> tuple[Stage, ...]:
+def preferred_first(
+    machine: Machine, stages: tuple[Stage, ...], op: MovableOp
+) -> tuple[Stage, ...]:
     """Return stages with the one first from which the result comes cheapest to its readers.
 
     A result that is cut within what a reader takes as one run arrives there in single elements.
@@ -105,9 +107,9 @@ def wished_first(machine: Machine, stages: tuple[Stage, ...], op: MovableOp) -> 
     tensor, lying = op.operands[0]
     work = Work(machine, op.codelet, (PlacedOperand(tensor, lying),), op.results, op.code_price)
     least_tiles = -(-stages[0].placement.tiles.count // 2)
-    wishes = candidates(work.indexing, (), op.preferences, least_tiles, ())
+    preferred = candidates(work.indexing, (), op.preferences, least_tiles, ())
     near = [stage.placement for stage in stages[:_COMPARED]]
-    best = cheapest(machine, op, [*near, *wishes])
+    best = cheapest(machine, op, [*near, *preferred])
     others = [stage for stage in stages if stage.placement != best]
     return (staged(work, best), *others)
 

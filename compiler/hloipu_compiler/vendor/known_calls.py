@@ -10,7 +10,7 @@ from functools import partial
 
 from hloipu_compiler.formulas.call import FORMULAS, Call, arrays_of, attributes_of
 from hloipu_compiler.formulas.text import Text, Value
-from hloipu_compiler.graphcore.library_calls import (  # noqa: F401  (they register their formulas)
+from hloipu_compiler.graphcore.custom_calls import (  # noqa: F401  (they register their formulas)
     arrays,
     collectives,
     gru,
@@ -22,7 +22,7 @@ from hloipu_compiler.graphcore.library_calls import (  # noqa: F401  (they regis
     randomness,
     slices,
 )
-from hloipu_compiler.graphcore.library_calls.randomness import without_opaque
+from hloipu_compiler.graphcore.custom_calls.randomness import without_opaque
 from hloipu_compiler.interpret.ops.custom_calls import LOWERED, REGISTRY
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.source import Source

@@ -34,7 +34,7 @@ _CROSSING = -1
 
 SMALL_BYTES = 128
 """Of what steps touch that may go past others. Assumed: less than what tiles round up to."""
-_HARDLY = 0.002
+_NEGLIGIBLE = 0.002
 """Of a tile's memory: so much more at its fullest counts for nothing. Assumed: gaps between
 variables take 0.004. A bias that waits for its update is no reason for IPUs to wait."""
 
@@ -45,7 +45,7 @@ def side_by_side(program: Program, machine: Machine) -> Program:
     What is computed and the order of each host stream stay the same.
     Time grows with the steps.
     """
-    return Siding(machine).side_by_side(program)
+    return SideBySide(machine).side_by_side(program)
 
 
 class _Unit(NamedTuple):
@@ -58,7 +58,7 @@ class _Unit(NamedTuple):
     kind: Kind
 
 
-class Siding:
+class SideBySide:
     """Does what `side_by_side` does, of programs that have sequences and variables in common."""
 
     def __init__(self, machine: Machine) -> None:
@@ -193,8 +193,8 @@ class Siding:
             live_bytes_of(self.program, [units[n].touched for n in numbers], owned, tiles)
             for numbers in (range(len(units)), order)
         )
-        hardly = int(_HARDLY * self.machine.memory.bytes_per_tile)
-        return bool((after.most > before.most + hardly).any())
+        negligible_bytes = int(_NEGLIGIBLE * self.machine.memory.bytes_per_tile)
+        return bool((after.most > before.most + negligible_bytes).any())
 
 
 def _is_shared(step: s.Step) -> bool:

@@ -11,7 +11,7 @@ from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.merging import Merger, merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import faults_of, verify
-from hloipu_runtime.program.side_by_side import Siding, side_by_side
+from hloipu_runtime.program.side_by_side import SideBySide, side_by_side
 from hloipu_runtime.program.steps import (
     Exchange,
     Parallel,
@@ -262,7 +262,7 @@ def test_rounds_with_bytes_spared_are_as_if_each_were_the_only_one() -> None:
     outcomes = set()
     for seed in range(12):
         program = side_by_side(drawn(seed), TINY)
-        merger, siding, found = Merger(TILES), Siding(TINY), list[Program]()
+        merger, siding, found = Merger(TILES), SideBySide(TINY), list[Program]()
         for spared in rounds:
             joined = merger.merged(program, spared)
             assert joined == merged(program, TILES, spared=spared)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hloipu_compiler.interpret.ops.library_forms import (
+from hloipu_compiler.interpret.ops.routine_forms import (
     how_to_define,
     require_library_form,
     typed_attributes,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_backend_config
 from hloipu_compiler.interpret.ops.custom_calls import OPAQUE
-from hloipu_compiler.interpret.ops.library_forms import (
+from hloipu_compiler.interpret.ops.routine_forms import (
     how_to_define,
     require_library_form,
     typed_attributes,

@@ -111,8 +111,8 @@ def _transposed(
     lying = builder.variables[source.variable].mapping
     from hloipu_compiler.planners.transposing import (
         planned_transpose,
+        preferred_first,
         transpositions,
-        wished_first,
     )
 
     stages = transpositions(builder.machine, tensor, permutation, lying, builder.code_price)
@@ -125,7 +125,7 @@ def _transposed(
             builder.iterations,
             builder.code_price,
         )
-        stages = wished_first(builder.machine, stages, op)
+        stages = preferred_first(builder.machine, stages, op)
     builder.explains(lambda: planned_transpose(builder.origin, tensor, stages))
     placement = stages[0].placement
     if placement.tiles != lying.tiles and 2 * placement.tiles.count <= builder.tile_count:

@@ -114,7 +114,6 @@ class Blocks:
         self.channels = channels
         self.combiner = combiner
         """Returns the name of a computation that applies an op to two scalars of a type."""
-        self.numbers_of_devices: dict[Axes, Any] = {}
         self.made: dict[object, int] = {}
         """Scalars and rows that are asked for again and again, by what they are."""
         self.fetched: dict[object, tuple[Any, int]] = {}

@@ -81,23 +81,23 @@ def common_parts(new: Sizes, old: Sizes) -> list[CommonPart]:
     """
     parts: list[CommonPart] = []
     for new_ones, old_ones in dimension_groups(new, old):
-        found: list[CommonPart] = []
+        group: list[CommonPart] = []
         new_left, old_left = [new[d] for d in new_ones], [old[d] for d in old_ones]
         i = j = 0
         while i < len(new_ones):
             size = min(new_left[i], old_left[j])
             if new_left[i] % size or old_left[j] % size:
-                found = [
+                group = [
                     CommonPart(old[b] if a == new_ones[0] else 1, a, b)
                     for b in old_ones
                     for a in new_ones
                 ]
                 break
-            found.append(CommonPart(size, new_ones[i], old_ones[j]))
+            group.append(CommonPart(size, new_ones[i], old_ones[j]))
             new_left[i] //= size
             old_left[j] //= size
             i, j = i + (new_left[i] == 1), j + (old_left[j] == 1)
-        parts += found
+        parts += group
     return parts
 
 

@@ -183,7 +183,7 @@ def calls_on_arrays(
     for call in straight.calls:
         place = place_of.get(call.number)
         back = None if place is None or call.back is None else call.back(place)
-        if back is not None:
+        if back is not None and call.arguments[0] not in place_of:  # one place for each value
             place_of[call.arguments[0]] = back
             seen_through[call.number] = call.arguments[0]
     calls: list[Callable[[], object]] = []

@@ -88,8 +88,7 @@ class DynamicSlice(Codelet):
         at = _window_on_arrays(operands[1:], source.whole, result.whole)
         if at is None:
             return None
-        run = lambda: np.copyto(arrays[1], arrays[0][at()])  # noqa: E731
-        return OnArrays(run, arrays, (0, len(operands)))
+        return OnArrays(lambda: np.copyto(arrays[1], arrays[0][at()]), arrays, (0, len(operands)))
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Say yes for ends of the window where the data ends as well."""

@@ -156,8 +156,9 @@ class Scatter(Codelet):
         how = How(self._combiner, self.element_types, self.unique_indices, in_place=True)
         if prod(results[0].whole) < _LARGE_ELEMENTS:
             scatter_one = scattering(form, how)
-            run = lambda: copy_into(arrays[3], scatter_one(*arrays[:3]))  # noqa: E731
-            return OnArrays(run, arrays, (0, 1, 2, 3))
+            return OnArrays(
+                lambda: copy_into(arrays[3], scatter_one(*arrays[:3])), arrays, (0, 1, 2, 3)
+            )
         if any(np.may_share_memory(arrays[3], read) for read in arrays[1:3]):
             return None
         if not (form.is_ordered and arrays[3].flags.c_contiguous):

@@ -92,13 +92,13 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
     if not values.all():
         return None
     if few.size == count:
-        found = few.reshape(count)[at]
+        best_places = few.reshape(count)[at]
     elif few.size == rows.size:
-        found = few.reshape(lines.shape)[each, at]
+        best_places = few.reshape(lines.shape)[each, at]
     else:
-        found = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
+        best_places = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
     back = sorted(range(x.ndim - 1), key=order.__getitem__)
-    return [a.reshape(rows.shape[:-1]).transpose(back) for a in (values, found)]
+    return [a.reshape(rows.shape[:-1]).transpose(back) for a in (values, best_places)]
 
 
 _FEW_PLACES = 1 << 10

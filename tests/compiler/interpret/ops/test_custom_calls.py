@@ -14,7 +14,7 @@ from hloipu_compiler.interpret.ops.custom_calls import (
     Call,
     register,
 )
-from hloipu_compiler.interpret.ops.library_forms import typed_attributes
+from hloipu_compiler.interpret.ops.routine_forms import typed_attributes
 from hloipu_compiler.ir.annotations import is_identity
 from hloipu_compiler.vendor.expanding import expanded
 from hloipu_runtime.errors import UnsupportedError

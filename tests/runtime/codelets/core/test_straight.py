@@ -278,18 +278,24 @@ def test_windows_are_taken_and_written_where_they_fit(starts: tuple[int, int], k
         np.testing.assert_array_equal(made, wanted)
 
 
+@pytest.mark.parametrize("results", [(2, 1, 2, 1), (2, 3), (3, 2, 2), (1, 3), (2,)])
 @pytest.mark.parametrize("seen", [False, True])
-def test_a_value_that_is_several_results_goes_to_all_their_places(seen: bool) -> None:
-    """What is seen through its place is written there, and copied to the other one."""
+def test_each_result_goes_to_each_of_its_places(results: tuple[int, ...], seen: bool) -> None:
+    """What is seen through one place is written there, and copied to the others."""
     x = floats(3, 4)
+    back = np.transpose if seen else None
     double = Call(np.add, (0, 0), 1, (3, 4), x.dtype, is_fresh=True, takes_out=True, in_place=True)
-    turned = Call(
-        np.transpose, (1,), 2, (4, 3), None, is_fresh=False, takes_out=False, in_place=False,
-        is_view=True, back=np.transpose if seen else None,
+    turned, turned_too = (
+        Call(
+            np.transpose, (1,), number, (4, 3), None, is_fresh=False, takes_out=False,
+            in_place=False, is_view=True, back=back,
+        )
+        for number in (2, 3)
     )  # fmt: skip
-    straight = Straight({}, (double, turned), (2, 1, 2, 1))
-    places = [np.full(shape, np.nan, x.dtype) for shape in [(4, 3), (3, 4)] * 2]
+    expected = {1: 2 * x, 2: (2 * x).T, 3: (2 * x).T}
+    straight = Straight({}, (double, turned, turned_too), results)
+    places = [np.full(expected[number].shape, np.nan, x.dtype) for number in results]
     for call in calls_on_arrays(straight, [x], places, np.empty):
         call()
-    for place, expected in zip(places, [(2 * x).T, 2 * x] * 2, strict=True):
-        np.testing.assert_array_equal(place, expected)
+    for place, number in zip(places, results, strict=True):
+        np.testing.assert_array_equal(place, expected[number])

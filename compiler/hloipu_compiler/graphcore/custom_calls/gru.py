@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hloipu_compiler.formulas.call import Call, formula
 from hloipu_compiler.formulas.text import Loop, Step, Value, row_at, with_row_at
-from hloipu_compiler.graphcore.library_calls.lstm import Sizes, activations, sizes_of
+from hloipu_compiler.graphcore.custom_calls.lstm import Sizes, activations, sizes_of
 
 
 class _GruStep(Step):
