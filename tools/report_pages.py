@@ -35,7 +35,7 @@ SCREENS = ("overview", "flame", "roofline", "memory", "liveness", "program", "op
 SAMPLES = Path("hlo_samples")
 FEED = {"data": [4, 5]}
 SMALL_TILES = {"memory.bytes_per_tile": 9_216, "memory.executable_bytes": 9_216,
-               "memory.element_bytes": 1024, "memory.interleave_grain_bytes": 2048}  # fmt: skip
+               "memory.element_bytes": 1024}  # fmt: skip
 MOST_BYTES, MOST_PAINT_SECONDS, MOST_ANSWER_SECONDS = 8_000_000, 1.0, 0.1
 """Of the page of 1,472 tiles, 100,000 steps and 20,000 ops; an answer is to a key or a click."""
 
@@ -66,7 +66,6 @@ def programs() -> Iterator[tuple[str, dict[str, Any]]]:
                     "memory.bytes_per_tile": 9_216,
                     "memory.executable_bytes": 9_216,
                     "memory.element_bytes": 1024,
-                    "memory.interleave_grain_bytes": 2048,
                 }
             },
         ),

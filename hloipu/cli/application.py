@@ -184,15 +184,24 @@ def _no_option(error: click.NoSuchOption) -> click.UsageError:
     from hloipu.options.poplar_keys import option_hint
 
     name = error.option_name.lstrip("-")
-    params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
-    known = [
-        name_of_option[2:]
-        for one in params
-        for name_of_option in (*one.opts, *one.secondary_opts)
-        if name_of_option[:2] == "--"
+    known = _long_options(error.ctx.command) if error.ctx is not None else []
+    context = click.Context(application)
+    others = [
+        other
+        for other in COMMANDS
+        if name in _long_options(cast(click.Command, application.get_command(context, other)))
     ]
+    if others:
+        hint = f"hloipu {' and '.join(others)} {'have' if others[1:] else 'has'} it"
+        return click.UsageError(f"no such option {error.option_name} here; {hint}", error.ctx)
     hint = option_hint(name, known, "-h lists the options", "--")
     return click.UsageError(f"no such option {error.option_name}; {hint}", error.ctx)
+
+
+def _long_options(command: click.Command) -> list[str]:
+    """Return the options of a command, without their dashes."""
+    options = (option for one in command.params for option in (*one.opts, *one.secondary_opts))
+    return [option[2:] for option in options if option.startswith("--")]
 
 
 def report(error: HloipuError) -> None:

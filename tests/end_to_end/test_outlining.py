@@ -154,8 +154,8 @@ def test_what_surely_does_not_fit_is_not_compiled_without_functions(
         return programmed(*given)
 
     monkeypatch.setattr(api, "_programmed", noted)
-    names = ("bytes_per_tile", "executable_bytes", "element_bytes", "interleave_grain_bytes")
-    sizes = (tile_bytes, min(tile_bytes, 212_992), 1024, 2048)
+    names = ("bytes_per_tile", "executable_bytes", "element_bytes")
+    sizes = (tile_bytes, min(tile_bytes, 212_992), 1024)
     hloipu.compile(
         text, target="bow", micro_batches=2, cache=False, over_memory="allow", recompute="none",
         set={f"memory.{name}": size for name, size in zip(names, sizes, strict=True)},

@@ -58,6 +58,28 @@ def test_exit_codes(text: str, arguments: str, code: int, path: Path) -> None:
         assert "Traceback" not in outcome.err
 
 
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [("--no-progress", "here; hloipu run has it"), ("--stagess", "did you mean --stages")],
+)
+def test_an_option_of_another_command_is_said_to_be_one(option: str, hint: str, path: Path) -> None:
+    path.write_text(GOOD)
+    assert hint in run("compile", str(path), option).err
+
+
+@pytest.mark.parametrize("left", range(30, len(GOOD) - 3))
+def test_texts_that_are_cut_off_are_said_to_be(left: int, path: Path) -> None:
+    path.write_text(GOOD[:left])
+    said = run("verify", str(path)).err
+    assert "cut off" in said or "is never closed" in said, said
+
+
+@pytest.mark.parametrize("text", ["hello", UNREADABLE, GOOD + "x = f32[4]}", GOOD + "1 {}\n"])
+def test_whole_texts_are_not_said_to_be_cut_off(text: str, path: Path) -> None:
+    path.write_text(text)
+    assert "cut off" not in run("verify", str(path)).err
+
+
 def test_a_fault_stands_on_stderr_with_its_place_and_a_caret(path: Path) -> None:
     path.write_text(UNSOUND)
     outcome = run("verify", str(path))

@@ -92,7 +92,6 @@ class Tile:
     """Supervisor's part of a vertex that all workers share, before and after they run."""
     supervisor_branch_cycles: Cycles
     run_workers_cycles: Cycles
-    sync_instruction_cycles: Cycles
     rearrange_call_cycles: Cycles
     """Fixed price of a copy that changes the order of elements."""
     rearrange_2_byte_runs_millicycles_per_byte: MillicyclesPerByte
@@ -109,8 +108,6 @@ class Memory:
     """First part: not interleaved, the only one that code may lie in."""
     element_bytes: Bytes
     """Two accesses to one element in one cycle collide."""
-    interleave_grain_bytes: Bytes
-    base_address_bytes: BytesOrNone
     reserved_bytes: BytesOrNone
     """End of the memory that a program cannot be loaded into."""
     prefetch_slack_bytes: BytesOrNone
@@ -171,8 +168,6 @@ class Exchange:
     """From the sender's first word to its arrival."""
     control_cycles_per_fragment: CyclesPerFragment
     """Instructions for each contiguous piece that a tile receives."""
-    send_instruction_bytes: Bytes
-    """Most data that one send instruction moves."""
     transfer_bytes: Bytes
     """Most data of one transfer."""
 
@@ -228,7 +223,6 @@ class Host:
     round_trip_nanoseconds: Nanoseconds
     """From the request of a transfer to its first byte, the host's own part included."""
     command_cycles: Cycles
-    page_bytes: Bytes
     to_device_packet_bytes: Bytes
     from_device_packet_bytes: Bytes
     to_device_control_cycles_per_packet: CyclesPerPacket

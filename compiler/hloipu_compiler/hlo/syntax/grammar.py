@@ -132,18 +132,26 @@ def _run(parser: Parser, source: LexerInput, rule: str, limits: Limits) -> Any:
     try:
         return parser.parse(source, rule)
     except LexFault as fault:
-        raise _syntax_fault(source.text, fault.offset, fault.accepted) from None
+        raise _syntax_fault(source.text, fault.offset, fault.accepted, rule) from None
     except UnexpectedPiece as fault:
         piece = fault.piece
         offset = len(source.text.rstrip()) if piece is None else piece.start
-        raise _syntax_fault(source.text, offset, fault.usable) from None
+        raise _syntax_fault(source.text, offset, fault.usable, rule) from None
     except TooDeep as fault:
         check_limit(limits, "nesting", limits.nesting + 1, fault.offset)
         raise
 
 
-def _syntax_fault(text: str, offset: int, accepted: frozenset[str]) -> TextFault:
+def _syntax_fault(text: str, offset: int, accepted: frozenset[str], rule: str) -> TextFault:
     from hloipu_compiler.hlo.syntax.terminal_words import in_words
 
     message, expected, hint = in_words(text, offset, accepted)
+    if rule == "text" and not hint and _is_cut_off(text, offset):
+        hint = "the text seems to be cut off; print the whole module"
     return TextFault("E0101", message, offset, expected=expected, hint=hint)
+
+
+def _is_cut_off(text: str, offset: int) -> bool:
+    """Tell whether a text with a fault at `offset` ends on the fault's line, and not with a }."""
+    rest = text[offset:].rstrip()
+    return "\n" in text[:offset].strip() and "\n" not in rest and not text.rstrip().endswith("}")
