@@ -111,7 +111,7 @@ class Plan:
         elements = prod(shape)
         if self.walks_at(shape):
             walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
-            return self._quiet(lambda arrays, outs: in_blocks(walk, arrays, outs, shape))
+            return self._quiet(in_blocks(walk, shape))
         known = _shapes(self, shapes)
         spread = any(known[number] != shape for number in self.results)
         if shape and not spread and self._is_one_ufunc(elements):
