@@ -338,22 +338,55 @@ def never_warns(op: str, types: Sequence[str], element_type: str) -> bool:
     return whole and (op == "convert" or not ELEMENT_TYPES[element_type].is_float)
 
 
-def extremum_with(op: str, value: Array) -> Step | None:
-    """Return `maximum` or `minimum` with a constant, where zeros of two signs cannot confuse it.
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A step that keeps values between two constants."""
 
-    numpy leaves open which of two equal operands it returns. With a number other than zero that
-    does not show; adding +0 makes either zero +0, which is larger.
+    low: Array
+    high: Array
+    value: int
+    """Which argument is bounded; the others are the constants."""
+    extreme: np.ufunc | None
+    """numpy's with one constant, where the other end is no bound."""
+    positive_zeros: bool
+    """Whether every zero becomes +0."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Bound the values; numbers become arrays."""
+        value = x[self.value]
+        if self.extreme is not None and value.size < _FEW_BOUNDED:
+            made = np.asarray(self.extreme(*x, out=out))
+        else:
+            made = np.asarray(value.clip(self.low, self.high, out=out))
+        if self.positive_zeros:
+            np.add(made, _ZERO[made.itemsize], out=made)
+        return made
+
+
+_FEW_BOUNDED = 1 << 11
+"""Elements from which on `clip` is quicker than an extremum with a number: to a third of its time.
+"""
+_ZERO = {size: np.zeros((), f"f{size}") for size in (4, 8)}
+
+
+def bounded(op: str, values: Sequence[Array | None]) -> Bounded | None:
+    """Return the step of a `maximum`, `minimum` or `clamp` of one value and constants, else None.
+
+    None as well where zeros of two signs confuse it. numpy leaves open which of two equal numbers
+    it returns; with a number other than zero that does not show, and adding +0 makes either zero
+    +0, which is larger than -0.
     """
-    extreme = np.maximum if op == "maximum" else np.minimum
-    if value != 0:
-        return Plain(extreme)
-    if op == "minimum" or np.signbit(value):
+    known = [value for value in values if value is not None]
+    if len(known) != len(values) - 1 or any(value != value for value in known):
         return None
-    zero = value.dtype.type(0)
-
-    def rectify(x: list[Array], out: Array | None) -> Array:
-        larger = np.asarray(extreme(x[0], x[1], out=out))
-        np.add(larger, zero, out=larger)
-        return larger
-
-    return rectify
+    dtype = known[0].dtype
+    if dtype.kind not in "fiu":
+        return None
+    is_float = dtype.kind == "f"
+    ends = (-np.inf, np.inf) if is_float else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    low = np.array(ends[0], dtype) if op == "minimum" else known[0]
+    high = np.array(ends[1], dtype) if op == "maximum" else known[-1]
+    if is_float and (high == 0 or (low == 0 and np.signbit(low))):
+        return None
+    extreme = {"maximum": np.maximum, "minimum": np.minimum}.get(op)
+    return Bounded(low, high, values.index(None), extreme, is_float and bool(low == 0))

@@ -5,7 +5,6 @@ and no page is mapped for them.
 """
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
 from hloipu_runtime.kernels.core.blocks import (
-    BLOCK_ELEMENTS,
     Array,
     block_memories,
     blocks,
@@ -30,10 +28,6 @@ Values = list[Any]
 """Arrays by number: operands first, nodes follow."""
 Operation = Callable[[Values, Array | None], Array]
 """A node on the values before it, and perhaps the array to write to."""
-
-
-_FEW_BLOCKS = 2
-"""So few are not worth a constant repeated over a block."""
 
 
 class Move(NamedTuple):
@@ -81,12 +75,10 @@ def operation(step: Step, arguments: Sequence[int]) -> Operation:
 def in_blocks(walk: Walk, shape: Shape) -> Bound:
     """Return how to run all nodes on one block after the other; results are whole arrays."""
     steps = _steps(walk)
-    spread = _spread(walk) if prod(shape) > _FEW_BLOCKS * BLOCK_ELEMENTS else []
     count = len(walk.results)
     read_later = [(move.result, move.read_later) for move in walk.moves if move.result >= 0]
     kinds = {step.buffer: step.dtype for step in steps if step.buffer >= 0}
     numbers = {buffer: n for n, buffer in enumerate(kinds)}
-    dtypes = [*kinds.values(), *(_constant(walk, number).dtype for number in spread)]
     calls = [
         (step.compute, step.number, step.result, numbers.get(step.buffer, -1)) for step in steps
     ]
@@ -103,19 +95,15 @@ def in_blocks(walk: Walk, shape: Shape) -> Bound:
         in_place = [False] * count
         for result, later in read_later:
             in_place[result] = not later or untouched(wholes[result], arrays, later)
-        fixed = list(walk.fixed)
         part: Shape = ()
-        with block_memories(dtypes) as memories:
+        with block_memories([*kinds.values()]) as memories:
             buffers: list[Array] = []
             for pieces in blocks(wholes[0], *wholes[1:], *aligned[1:]):
                 if pieces[0].shape != part:
                     part = pieces[0].shape
                     size = pieces[0].size
                     buffers = [memory[:size].reshape(part) for memory in memories]
-                    for number, filled in zip(spread, buffers[len(kinds) :], strict=True):
-                        filled.fill(_constant(walk, number))
-                        fixed[number] = filled
-                values: Values = [*pieces[count:], *fixed]
+                values: Values = [*pieces[count:], *walk.fixed]
                 for compute, number, result, buffer in calls:
                     if result >= 0 and in_place[result]:
                         values[number] = compute(values, pieces[result])
@@ -140,27 +128,6 @@ def _steps(walk: Walk) -> list[Move]:
         full[move.number] = any(full[number] for number in move.arguments)
         steps.append(move if full[move.number] else move._replace(result=-1, buffer=-1))
     return steps
-
-
-def _spread(walk: Walk) -> list[int]:
-    """Return the constants that are worth repeating over a block, by node.
-
-    numpy's extrema of arrays take half the time of those of an array and a number.
-    """
-    constants = set()
-    for move in walk.moves:
-        if isinstance(move.step, Plain) and move.step.ufunc in (np.maximum, np.minimum):
-            nodes = [number - walk.operands for number in move.arguments]
-            constant = [n for n in nodes if n >= 0 and walk.fixed[n] is not None]
-            if len(constant) < len(nodes):
-                constants.update(constant)
-    return sorted(constants)
-
-
-def _constant(walk: Walk, number: int) -> Array:
-    value = walk.fixed[number]
-    assert value is not None
-    return value
 
 
 def untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:
