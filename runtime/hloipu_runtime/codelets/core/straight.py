@@ -194,8 +194,10 @@ def calls_on_arrays(
             place = None
         if call.takes_out and call.dtype is not None:
             out = take(call.shape, call.dtype) if place is None else place
-            if isinstance(function, np.ufunc):
+            if function in _NAMED_OUT:
                 calls.append(partial(function, *arguments, out=out))
+            elif isinstance(function, np.ufunc):  # a named argument takes almost as long as a call
+                calls.append(partial(function, *arguments, out))
             else:
                 calls.append(partial(_write, out, partial(function, *arguments, out=out)))
         else:
@@ -239,6 +241,10 @@ def calls_on_arrays(
     elif left:
         calls.append(partial(put, *zip(*left, strict=True)))
     return calls
+
+
+_NAMED_OUT = (np.maximum, np.minimum)
+"""Ufuncs that are to be told by name where to write (numpy 2 deprecates the other way)."""
 
 
 def _may_write(
