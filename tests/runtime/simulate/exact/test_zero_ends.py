@@ -14,7 +14,7 @@ from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program.steps import Operand, VertexGroup
-from hloipu_runtime.simulate.exact.pool import Scratch
+from hloipu_runtime.simulate.run.pool import Scratch
 from hloipu_runtime.simulate.exact.shared_buffers import whole_place
 from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, within
 from hloipu_runtime.simulate.exact.vertices import calls_of, prepare_group
