@@ -178,7 +178,8 @@ class Plan:
             calls.append(
                 Call(function, move.arguments, move.number, shape_here, move.dtype,
                      is_fresh=takes_out or function is np.where,
-                     takes_out=takes_out, in_place=takes_out)
+                     takes_out=takes_out, in_place=takes_out,
+                     on_arrays=getattr(move.step, "on_arrays", None))
             )  # fmt: skip
         results = []
         for number in self.results:

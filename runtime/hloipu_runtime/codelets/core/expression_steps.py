@@ -13,6 +13,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.codelets.core.expression_rewriting import FLOORED
+from hloipu_runtime.codelets.core.straight import Take
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
@@ -26,7 +27,7 @@ from hloipu_runtime.kernels.core.rounding import (
 )
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.elementwise import binary as binary_kernels
-from hloipu_runtime.kernels.elementwise.binary import binary
+from hloipu_runtime.kernels.elementwise.binary import binary, extremum_on_arrays
 from hloipu_runtime.kernels.elementwise.compare import (
     DIRECTIONS,
     clamp,
@@ -36,7 +37,7 @@ from hloipu_runtime.kernels.elementwise.compare import (
 )
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.elementwise.reduce_precision import reduce_precision
-from hloipu_runtime.kernels.elementwise.unary import ON_GRID, REAL_KERNELS, UNARY, unary
+from hloipu_runtime.kernels.elementwise.unary import ON_GRID, PARTS, REAL_KERNELS, UNARY, unary
 
 Step = Callable[[list[Array], Array | None], Array]
 
@@ -50,6 +51,52 @@ class Plain:
     def __call__(self, x: list[Array], out: Array | None) -> Array:
         """Call it; numbers become arrays."""
         return np.asarray(self.ufunc(*x, out=out))
+
+
+@dataclass(frozen=True, slots=True)
+class OfReals:
+    """A step that is several ufuncs."""
+
+    opcode: str
+    element_type: str
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Call them, one after another."""
+        if not _is_small(x[0]):
+            return unary(self.opcode, x[0], self.element_type, out)
+        made = np.empty(x[0].shape, x[0].dtype) if out is None else out
+        REAL_KERNELS[self.opcode](x[0], made)
+        return made
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the calls on these arrays."""
+        calls: list[Callable[[], object]] = []
+        (x,) = arguments
+        for ufunc, number in PARTS.get(self.opcode, ()):
+            second = () if number is None else (np.array(number, x.dtype),)
+            calls.append(partial(ufunc, x, *second, out))
+            x = out
+        return calls or None
+
+
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """The larger or the smaller of two floats each."""
+
+    opcode: str
+    step: Step
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Choose."""
+        return self.step(x, out)
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the calls on these arrays."""
+        return extremum_on_arrays(self.opcode, arguments, out, take(out.shape, out.dtype))
 
 
 Parameters = Mapping[str, str | int]
@@ -84,16 +131,7 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
 
         return narrow
     if kernel is not None and argument in ("f32", "f64"):
-        several = kernel
-
-        def real(x: list[Array], out: Array | None) -> Array:
-            if not _is_small(x[0]):
-                return unary(opcode, x[0], argument, out)
-            made = np.empty(x[0].shape, x[0].dtype) if out is None else out
-            several(x[0], made)
-            return made
-
-        return real
+        return OfReals(opcode, argument)
     if opcode in ("real", "imag"):
         # Kernels may return a view of the operand, whose buffer others get while it is read.
         part = storage_dtype(element_type)
@@ -122,7 +160,7 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
             choose(a, b, target)
             return target
 
-        return extremum
+        return Extremum(opcode, extremum)
     if isinstance(kernel, np.ufunc) and is_narrow(argument):
         ufunc, origin = kernel, origin_of(opcode)
         in_place = rounds_in_place(argument, origin)

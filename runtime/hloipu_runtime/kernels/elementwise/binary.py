@@ -1,7 +1,7 @@
 """Elementwise operations on two arrays of one shape."""
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,30 @@ def minimum(x: Array, y: Array, out: Array) -> None:
     signs = _other_choice(np.minimum, x, y, out).view(bits)
     np.bitwise_and(signs, sign, out=signs)
     np.bitwise_or(out.view(bits), signs, out=out.view(bits))
+
+
+def extremum_on_arrays(
+    opcode: str, operands: Sequence[Array], out: Array, other: Array
+) -> list[Callable[[], object]] | None:
+    """Return `maximum` or `minimum` as calls on these arrays; `other` is one of their own.
+
+    None where operands have to be repeated.
+    """
+    x, y = operands
+    if not x.shape == y.shape == out.shape:
+        return None
+    choose = np.maximum if opcode == "maximum" else np.minimum
+    bits, sign = _sign_bit(out.itemsize)
+    signs, made = other.view(bits), out.view(bits)
+    first, mask, second = np.bitwise_or, ~sign, np.bitwise_and
+    if opcode == "minimum":
+        first, mask, second = np.bitwise_and, sign, np.bitwise_or
+    return [
+        partial(choose, y, x, out=other),
+        partial(choose, x, y, out=out),
+        partial(first, signs, np.array(mask), signs),
+        partial(second, made, signs, made),
+    ]
 
 
 def _other_choice(choose: np.ufunc, x: Array, y: Array, out: Array) -> Array:

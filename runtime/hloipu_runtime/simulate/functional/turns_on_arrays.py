@@ -15,9 +15,11 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
+from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
+from hloipu_runtime.kernels.scatter import decided_place
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import Definition, Piece, Repeat, ValueId
@@ -254,6 +256,15 @@ class _Turns:
     def _codelet(self, what: Codelet, node: Node) -> None:
         operands = [self.array(v) for v in node.reads]
         straight = self._straight(what, node)
+        if isinstance(what, Scatter) and straight is not None and self._is_decided(node.reads[1]):
+            place = decided_place(straight.calls[0].function, operands[1])
+            if place is not None:
+                data, _, update = node.reads
+                out = self._begun(data, node, also_read=(update,))
+                window = out[place]
+                self.calls.append(partial(np.copyto, window, operands[2].reshape(window.shape)))
+                self._put(node.writes[0], out)
+                return
         if straight is None or (
             straight.needs_row_major and not all(x.flags.c_contiguous for x in operands)
         ):
@@ -296,6 +307,10 @@ class _Turns:
         for x in scratch:
             self._holders[_owner(x)] -= 1
             self._give_back(_owner(x))
+
+    def _is_decided(self, value: ValueId) -> bool:
+        """Whether a value is the same in each run."""
+        return _owner(self.array(value)) not in self._holders
 
     def _straight(self, what: Codelet, node: Node) -> Straight | None:
         if id(node) not in self._straights:
