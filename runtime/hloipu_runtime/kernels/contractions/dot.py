@@ -15,7 +15,11 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.contractions.blas_threads import ALWAYS_ONE_THREAD_FLOPS, blas_matmul
+from hloipu_runtime.kernels.contractions.blas_threads import (
+    ALWAYS_ONE_THREAD_FLOPS,
+    SMALL_PRODUCTS,
+    blas_matmul,
+)
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions, contract, free_dims
 from hloipu_runtime.kernels.contractions.matmul import exact_integer, is_cheap_in_integers
 from hloipu_runtime.kernels.core.blocks import Array
@@ -336,11 +340,13 @@ def _of_matrices(
     """Return the product by one call of BLAS, where the matrices' layout is one for it."""
     flops = 2.0 * prod(lhs) * prod(rhs) / lhs[dims.lhs_contracting[0]]
     turns = dims.lhs_contracting[0] == 0, dims.rhs_contracting[0] == 1
-    return _OfMatrices(dtype, turns, flops, general)
+    return MatrixProduct(dtype, turns, flops, general)
 
 
 @dataclass(frozen=True, slots=True)
-class _OfMatrices:
+class MatrixProduct:
+    """The product of two matrices, or of a matrix and a vector, by one call of BLAS."""
+
     dtype: np.dtype[Any]
     turns: tuple[bool, bool]
     """Whether operands are transposed."""
@@ -348,6 +354,7 @@ class _OfMatrices:
     general: Product
 
     def __call__(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Multiply."""
         dtype = self.dtype
         if a.dtype is not dtype or b.dtype is not dtype or not (a.flags.forc and b.flags.forc):
             return self.general(a, b)
@@ -358,7 +365,18 @@ class _OfMatrices:
         self, arguments: Sequence[Array], out: Array, take: object
     ) -> list[Callable[[], object]] | None:
         """Return numpy's own call on these arrays; None where more is around it."""
-        if self.flops > ALWAYS_ONE_THREAD_FLOPS:
+        return self._numpys(arguments, out, ALWAYS_ONE_THREAD_FLOPS)
+
+    def on_one_thread(
+        self, arguments: Sequence[Array], out: Array, take: object
+    ) -> list[Callable[[], object]] | None:
+        """Return the same for calls while BLAS uses one thread."""
+        return self._numpys(arguments, out, 2 * SMALL_PRODUCTS)
+
+    def _numpys(
+        self, arguments: Sequence[Array], out: Array, most_flops: float
+    ) -> list[Callable[[], object]] | None:
+        if self.flops > most_flops:
             return None
         if not all(x.dtype is self.dtype and x.flags.forc for x in arguments):
             return None

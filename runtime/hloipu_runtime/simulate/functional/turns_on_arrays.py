@@ -7,6 +7,7 @@ and so are the bits.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,6 +17,8 @@ import numpy as np
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
 from hloipu_runtime.codelets.indexed.scatter import Scatter
+from hloipu_runtime.kernels.contractions.blas_threads import on_one_thread
+from hloipu_runtime.kernels.contractions.dot import MatrixProduct
 from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
@@ -54,6 +57,7 @@ class TurnsOnArrays:
         self._lie: list[tuple[Sizes, Sizes]] = []
         """Shapes and strides of what the loop begins with, where calls are prepared."""
         self._calls: list[Callable[[], object]] = []
+        self._one_thread: on_one_thread | nullcontext[None] = nullcontext()
         self._begin: list[Array] = []
         self._end: list[Array] = []
         self.bytes = 0
@@ -73,8 +77,9 @@ class TurnsOnArrays:
                 return False
         for place, x in zip(self._begin, given, strict=True):
             np.copyto(place, x)
-        for call in self._calls:
-            call()
+        with self._one_thread:
+            for call in self._calls:
+                call()
         for v in self._node.frees:
             values[v] = None
         for item, x in zip(self._what.carried, self._end, strict=True):
@@ -95,6 +100,7 @@ class TurnsOnArrays:
             self._lie, self._calls, self.bytes = [], [], 0
             return False
         self._calls, self.bytes = writer.calls, writer.pool.bytes
+        self._one_thread = on_one_thread() if writer.multiplies else nullcontext()
         return True
 
     def _written(self, writer: "_Turns") -> list[Array]:
@@ -122,6 +128,8 @@ class _Turns:
     def __init__(self, table: Sequence[Value], first: Values) -> None:
         self.calls: list[Callable[[], object]] = []
         self.pool = MemoryPool()
+        self.multiplies = False
+        """Whether BLAS is to be told to use one thread."""
         self._table, self._first = table, first
         self._values = first.copy()
         self._pieces: dict[int, Array] = {}
@@ -314,7 +322,13 @@ class _Turns:
 
     def _straight(self, what: Codelet, node: Node) -> Straight | None:
         if id(node) not in self._straights:
-            self._straights[id(node)] = what.straight(*self._blocks(node))
+            found = what.straight(*self._blocks(node))
+            function = None if found is None or len(found.calls) != 1 else found.calls[0].function
+            if found is not None and isinstance(function, MatrixProduct):
+                self.multiplies = True
+                call = found.calls[0]._replace(on_arrays=function.on_one_thread)
+                found = found._replace(calls=(call,))
+            self._straights[id(node)] = found
         return self._straights[id(node)]
 
     def _blocks(self, node: Node) -> tuple[list[Any], list[Any]]:
