@@ -174,6 +174,7 @@ class _Turns:
             self.pool.give_back(self._pieces[owner])
 
     def _put(self, value: ValueId, x: Any) -> None:
+        """Let a value be an array, or what is decided of a turn."""
         if isinstance(x, np.ndarray):
             if not _is_in_order(x):
                 raise _Refused  # what is made of it would lie otherwise
@@ -224,10 +225,10 @@ class _Turns:
         (made,), (data, *window) = node.writes, node.reads
         index = self._values[what.slot]
         if not window:
-            self._put(made, self._values[data][index])
+            self._put(made, self.array(data)[(*index, ...)])
             return
         out = self._begun(data, node, also_read=window)
-        self.calls.append(partial(np.copyto, out[index], self._values[window[0]]))
+        self.calls.append(partial(np.copyto, out[(*index, ...)], self.array(window[0])))
         self._put(made, out)
 
     def _definition(self, what: Definition, node: Node) -> None:
@@ -241,7 +242,7 @@ class _Turns:
             out = self._begun(what.base, node, also_read=[p.value for p in what.pieces])
         for piece in what.pieces:
             _, target = cuts_of(piece)
-            self.calls.append(partial(np.copyto, out[target], self._piece(piece)))
+            self.calls.append(partial(np.copyto, out[(*target, ...)], self._piece(piece)))
         self._put(what.value, out)
 
     def _begun(self, data: ValueId, node: Node, also_read: Sequence[ValueId]) -> Array:
@@ -259,7 +260,7 @@ class _Turns:
         seen = source.reshape(piece.view)
         if not np.may_share_memory(seen, source):
             raise _Refused
-        return seen[cuts_of(piece)[0]]
+        return seen[(*cuts_of(piece)[0], ...)]  # a view without dimensions too
 
     def _codelet(self, what: Codelet, node: Node) -> None:
         operands = [self.array(v) for v in node.reads]
