@@ -9,7 +9,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.expression_steps import OrZero, Plain, Step, choose
+from hloipu_runtime.codelets.core.expression_steps import Choose, OrZero, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
     Move,
@@ -43,7 +43,7 @@ Shape = tuple[int, ...]
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
     """Return a step as a function of arrays."""
     count = len(arguments)
-    chooses = step is choose or isinstance(step, OrZero)
+    chooses = isinstance(step, Choose | OrZero)
     if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
         return np.where
     if isinstance(step, Plain):

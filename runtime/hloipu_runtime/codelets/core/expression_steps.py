@@ -34,6 +34,7 @@ from hloipu_runtime.kernels.elementwise.compare import (
     compare,
     is_own_order,
     select,
+    select_on_arrays,
 )
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.elementwise.reduce_precision import reduce_precision
@@ -224,10 +225,20 @@ def _compare(types: Sequence[str], element_type: str, parameters: Parameters) ->
     return lambda x, out: compare(x[0], x[1], direction, order, argument, out)
 
 
-def choose(x: list[Array], out: Array | None) -> Array:
-    """Choose between two values for each element; `out` may be left as it is."""
-    predicate, yes, no = x
-    return select(predicate, yes, no, out)
+class Choose:
+    """A step that chooses between two values for each element; `out` may be left as it is."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Choose."""
+        predicate, yes, no = x
+        return select(predicate, yes, no, out)
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the calls on these arrays."""
+        predicate, yes, no = arguments
+        return select_on_arrays(predicate, yes, no, out, take)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +262,18 @@ class OrZero:
             return np.asarray(np.multiply(ones, bits)).view(self.dtype)
         np.multiply(ones, bits, out=out.view(self.bits))
         return out
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the calls on these arrays."""
+        holds, values = arguments[0], arguments[2 if self.zero_where else 1]
+        calls: list[Callable[[], object]] = []
+        if self.zero_where:
+            holds = take(holds.shape, holds.dtype)
+            calls.append(partial(np.logical_not, arguments[0], holds))
+        ones, bits = holds.view(np.int8), values.view(self.bits)
+        return [*calls, partial(np.multiply, ones, bits, out.view(self.bits))]
 
 
 def or_zero(node: Node, values: Sequence[Array | None]) -> OrZero | None:
@@ -356,7 +379,7 @@ STEPS: dict[str, Builder] = {
     "floored-divide": lambda types, element_type, parameters: Plain(np.floor_divide),
     "floored-remainder": _floored_remainder,
     "reduce-precision": _reduce_precision,
-    "select": lambda types, element_type, parameters: choose,
+    "select": lambda types, element_type, parameters: Choose(),
     "stochastic-convert": _stochastic_convert,
 }
 """How each opcode that an expression may hold is bound to its kernel."""

@@ -54,7 +54,7 @@ class TurnsOnArrays:
         self._outside = [v for v in node.reads if first[v] is None]
         self._outside += [x.initial for x in node.what.carried if x.initial not in self._outside]
         self._runs = 0
-        self._lie: list[tuple[Sizes, Sizes]] = []
+        self._lie: list[tuple[Sizes, Sizes]] | None = None
         """Shapes and strides of what the loop begins with, where calls are prepared."""
         self._calls: list[Callable[[], object]] = []
         self._one_thread: on_one_thread | nullcontext[None] = nullcontext()
@@ -71,10 +71,11 @@ class TurnsOnArrays:
         given = [np.asarray(values[v]) for v in self._outside]
         lie = [(x.shape, x.strides) for x in given]
         if lie != self._lie:
-            self._lie = lie
+            self._lie = None
             if not self._prepare(given):
                 self._runs = -MOST_CALLS  # not soon again
                 return False
+            self._lie = lie
         for place, x in zip(self._begin, given, strict=True):
             np.copyto(place, x)
         with self._one_thread:
@@ -97,7 +98,7 @@ class TurnsOnArrays:
             ]
             self._end = self._written(writer)
         except _Refused:
-            self._lie, self._calls, self.bytes = [], [], 0
+            self._calls, self.bytes = [], 0
             return False
         self._calls, self.bytes = writer.calls, writer.pool.bytes
         self._one_thread = on_one_thread() if writer.multiplies else nullcontext()
