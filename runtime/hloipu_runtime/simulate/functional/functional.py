@@ -187,7 +187,7 @@ class FunctionalEngine:
         lines = loop_lines(what, node, blocks, iterations, targets)
         made: Run = self._made("v, host, counts", lines)
         state = {port.variable for port in self.program.state}
-        if not is_whole or count is None or state & {x.variable for x in what.carried}:
+        if not is_whole or not count or state & {x.variable for x in what.carried}:
             return made
         on_arrays = TurnsOnArrays(node, known, self.program.values, self._first)
         self._on_arrays.append(on_arrays)

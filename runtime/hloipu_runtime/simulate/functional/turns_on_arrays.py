@@ -179,10 +179,13 @@ class _Turns:
         if isinstance(x, np.ndarray):
             if not _is_in_order(x):
                 raise _Refused  # what is made of it would lie otherwise
-            if _owner(x) in self._holders:
-                self._holders[_owner(x)] += 1
+            self._hold(x)
         before, self._values[value] = self._values[value], x
         self._dropped(before)
+
+    def _hold(self, x: Array) -> None:
+        if _owner(x) in self._holders:
+            self._holders[_owner(x)] += 1
 
     def _drop(self, value: ValueId) -> None:
         if self._first[value] is None:
@@ -196,11 +199,15 @@ class _Turns:
 
     def hand_on(self, moves: Sequence[tuple[ValueId, ValueId]], left: Sequence[ValueId]) -> None:
         """Hand arrays on, all at once, and drop values."""
-        handed = [self._values[origin] for origin, _ in moves]
+        handed = [self.array(origin) for origin, _ in moves]
+        for x in handed:
+            self._hold(x)
+        for value in left:  # may be targets
+            self._drop(value)
         for (_, target), x in zip(moves, handed, strict=True):
             self._put(target, x)
-        for value in left:
-            self._drop(value)
+        for x in handed:
+            self._dropped(x)
 
     # ---- nodes -----------------------------------------------------------------------------------
     def turn(self, body: Collapsed, targets: Sequence[int], decided: Sequence[Any]) -> None:
@@ -286,7 +293,7 @@ class _Turns:
 
         def take(shape: Sizes, dtype: np.dtype[Any]) -> Array:
             scratch.append(self._take(shape, dtype))
-            self._holders[_owner(scratch[-1])] += 1
+            self._hold(scratch[-1])
             return scratch[-1]
 
         shape_of = {call.number: call.shape for call in straight.calls}
@@ -315,8 +322,7 @@ class _Turns:
                     raise _Refused  # copied in each run
             self._put(value, x)
         for x in scratch:
-            self._holders[_owner(x)] -= 1
-            self._give_back(_owner(x))
+            self._dropped(x)
 
     def _is_decided(self, value: ValueId) -> bool:
         """Whether a value is the same in each run."""
