@@ -43,17 +43,20 @@ def extremum_on_arrays(
     x, y = operands
     if not x.shape == y.shape == out.shape:
         return None
-    choose = np.maximum if opcode == "maximum" else np.minimum
     bits, sign = _sign_bit(out.itemsize)
     signs, made = other.view(bits), out.view(bits)
-    first, mask, second = np.bitwise_or, ~sign, np.bitwise_and
-    if opcode == "minimum":
-        first, mask, second = np.bitwise_and, sign, np.bitwise_or
+    if opcode == "maximum":
+        return [
+            partial(np.maximum, y, x, out=other),
+            partial(np.maximum, x, y, out=out),
+            partial(np.bitwise_or, signs, np.array(~sign), signs),
+            partial(np.bitwise_and, made, signs, made),
+        ]
     return [
-        partial(choose, y, x, out=other),
-        partial(choose, x, y, out=out),
-        partial(first, signs, np.array(mask), signs),
-        partial(second, made, signs, made),
+        partial(np.minimum, y, x, out=other),
+        partial(np.minimum, x, y, out=out),
+        partial(np.bitwise_and, signs, np.array(sign), signs),
+        partial(np.bitwise_or, made, signs, made),
     ]
 
 

@@ -231,12 +231,12 @@ class _Turns:
 
     def _window(self, what: KnownWindow, node: Node) -> None:
         (made,), (data, *window) = node.writes, node.reads
-        index = self._values[what.slot]
+        index = _at(self._values[what.slot])
         if not window:
-            self._put(made, self.array(data)[(*index, ...)])
+            self._put(made, self.array(data)[index])
             return
         out = self._begun(data, node, also_read=window)
-        self.calls.append(partial(np.copyto, out[(*index, ...)], self.array(window[0])))
+        self.calls.append(partial(np.copyto, out[index], self.array(window[0])))
         self._put(made, out)
 
     def _definition(self, what: Definition, node: Node) -> None:
@@ -249,8 +249,8 @@ class _Turns:
         else:
             out = self._begun(what.base, node, also_read=[p.value for p in what.pieces])
         for piece in what.pieces:
-            _, target = cuts_of(piece)
-            self.calls.append(partial(np.copyto, out[(*target, ...)], self._piece(piece)))
+            target = _at(cuts_of(piece)[1])
+            self.calls.append(partial(np.copyto, out[target], self._piece(piece)))
         self._put(what.value, out)
 
     def _begun(self, data: ValueId, node: Node, also_read: Sequence[ValueId]) -> Array:
@@ -268,7 +268,8 @@ class _Turns:
         seen = source.reshape(piece.view)
         if not np.may_share_memory(seen, source):
             raise _Refused
-        return seen[(*cuts_of(piece)[0], ...)]  # a view without dimensions too
+        part: Array = seen[_at(cuts_of(piece)[0])]
+        return part
 
     def _codelet(self, what: Codelet, node: Node) -> None:
         operands = [self.array(v) for v in node.reads]
@@ -359,6 +360,11 @@ class _Turns:
         self.calls.append(lambda: put(places, run(operands, places)))
         for value, place in zip(node.writes, places, strict=True):
             self._put(value, place)
+
+
+def _at(cut: Sequence[slice]) -> Any:
+    """Return the index of a view: without dimensions too, where numpy would return a number."""
+    return (*cut, ...)
 
 
 def _owner(x: Array) -> int:

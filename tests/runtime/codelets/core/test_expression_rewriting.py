@@ -89,9 +89,8 @@ def test_two_bounds_are_those_of_two_extrema(kind: str, low: int, high: int, tur
     if is_float:
         few = np.concatenate([few, -few, np.array([np.nan, np.inf, -np.inf, 0.5], dtype)])
     constants = [_constant(float(x).hex() if is_float else x, kind) for x in (low, high)]
-    order = slice(None, None, -1 if turned else 1)
-    larger = Node("maximum", (0, 1)[order], kind)
-    smaller = Node("minimum", (3, 2)[order], kind)
+    larger = Node("maximum", (1, 0) if turned else (0, 1), kind)
+    smaller = Node("minimum", (2, 3) if turned else (3, 2), kind)
     expression = Expression((kind,), (*constants, larger, smaller), (4,))
     assert len(plan_of(expression).moves) == 1
     for x in (few, np.resize(few, 5000), np.resize(few, 1 << 17)):
