@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -111,7 +111,7 @@ class block_memories:
                 idle.append(memory)
 
 
-@cache
+@lru_cache(maxsize=32)
 def _idle(dtype: np.dtype[Any]) -> list[Array]:
     """Return memories of a type that no block has."""
     return []

@@ -1,7 +1,7 @@
 """Compare, select and clamp."""
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -125,7 +125,7 @@ def select_on_arrays(
     ]
 
 
-@cache
+@lru_cache(maxsize=32)
 def _bits(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the integer of a type's width."""
     return np.dtype(f"i{dtype.itemsize}")
