@@ -8,6 +8,7 @@ logical form says.
 
 from collections.abc import Callable
 from itertools import chain
+from time import perf_counter
 from typing import Any
 
 from hloipu_runtime.arguments import Watch
@@ -194,7 +195,9 @@ class FunctionalEngine:
 
         def step(values: Values, host: Host, counts: Counts) -> None:
             if not on_arrays.run(values, counts):
+                began = perf_counter()
                 made(values, host, counts)
+                on_arrays.seconds += perf_counter() - began
 
         return step
 

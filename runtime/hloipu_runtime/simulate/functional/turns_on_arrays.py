@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,11 @@ MOST_CALLS = 1 << 13
 """Of all turns of a loop: some 4 MB of Python's objects; *assumed*."""
 MOST_BYTES = 1 << 20
 """Of what a loop begins with, which is copied; *assumed*."""
-RUNS_BEFORE = 2
-"""By the block's text: to prepare the calls takes as long as one or two runs."""
+SECONDS_PER_NODE = 3e-5
+"""To prepare, of each turn: the block's text runs until that has taken as long, so that both
+together take twice the time of the better choice at most. Measured on x86-64."""
+MOST_LAYOUTS = 4
+"""Of what a loop begins with, that are prepared for."""
 
 
 class TurnsOnArrays:
@@ -53,7 +57,11 @@ class TurnsOnArrays:
         self._place, self._what = f"{node.place}/repeat", node.what
         self._outside = [v for v in node.reads if first[v] is None]
         self._outside += [x.initial for x in node.what.carried if x.initial not in self._outside]
-        self._runs = 0
+        self.seconds = 0.0
+        """That the block's text took until now."""
+        nodes = len((node.blocks[0] if known is None else known.body).nodes)
+        self._preparing = SECONDS_PER_NODE * nodes * node.what.count
+        self._layouts = 0
         self._lie: list[tuple[Sizes, Sizes]] | None = None
         """Shapes and strides of what the loop begins with, where calls are prepared."""
         self._calls: list[Callable[[], object]] = []
@@ -65,15 +73,16 @@ class TurnsOnArrays:
 
     def run(self, values: Values, counts: Counts) -> bool:
         """Do all turns; False where the block's text is to."""
-        self._runs += 1
-        if self._runs <= RUNS_BEFORE or settings().compiles or counts.limit.most is not None:
+        if self.seconds < self._preparing or self._layouts > MOST_LAYOUTS:
+            return False
+        if settings().compiles or counts.limit.most is not None:
             return False
         given = [np.asarray(values[v]) for v in self._outside]
         lie = [(x.shape, x.strides) for x in given]
         if lie != self._lie:
             self._lie = None
-            if not self._prepare(given):
-                self._runs = -MOST_CALLS  # not soon again
+            self._layouts += 1
+            if self._layouts > MOST_LAYOUTS or not self._prepare(given):
                 return False
             self._lie = lie
         for place, x in zip(self._begin, given, strict=True):
@@ -98,7 +107,7 @@ class TurnsOnArrays:
             ]
             self._end = self._written(writer)
         except _Refused:
-            self._calls, self.bytes = [], 0
+            self._calls, self.bytes, self._layouts = [], 0, MOST_LAYOUTS + 1
             return False
         self._calls, self.bytes = writer.calls, writer.pool.bytes
         self._one_thread = on_one_thread() if writer.multiplies else nullcontext()
@@ -161,7 +170,7 @@ class _Turns:
         return np.asarray(self._values[value])
 
     def _take(self, shape: Sizes, dtype: np.dtype[Any]) -> Array:
-        size = int(np.prod(shape)) * dtype.itemsize
+        size = prod(shape) * dtype.itemsize
         memory = self.pool.take(size)
         if _owner(memory) not in self._pieces:
             memory.fill(0)  # calls are tried on what is there

@@ -9,11 +9,10 @@ import hloipu
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.simulate.functional import turns_on_arrays
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
-from hloipu_runtime.simulate.functional.turns_on_arrays import RUNS_BEFORE
 from hloipu_runtime.simulate.run.host import Arrays, Counts
 from hloipu_runtime.simulate.run.ports import given_arrays
 
-TURNS = 6
+TURNS, RUNS_BEFORE = 6, 2
 CARRIED = "s32[], f32[6,4], f32[4], f32[4], f32[6,4]"
 LOOP = """HloModule m
 body {{
@@ -124,6 +123,12 @@ def run(engine: FunctionalEngine, values: list[Rows]) -> tuple[list[Rows], Count
     return list(host.outputs.values()), counts
 
 
+def prepared_after(engine: FunctionalEngine, seed: int) -> None:
+    """Let turns be prepared after some runs by text."""
+    (turns,) = engine._on_arrays
+    turns.seconds = 0.0 if seed < RUNS_BEFORE else np.inf
+
+
 def by_turns(turn: Turn, values: list[Rows]) -> list[Rows]:
     """Return what the loop leaves, turn by turn."""
     xs, a, b, ys = values
@@ -139,6 +144,7 @@ def test_prepared_turns_leave_what_the_turns_do(name: str) -> None:
     counted = []
     for seed in range(RUNS_BEFORE + 3):
         values = given(seed)
+        prepared_after(engine, seed)
         before = [x.copy() for x in values]
         made, counts = run(engine, values)
         for x, wanted in zip(made, by_turns(turn, before), strict=True):
@@ -156,6 +162,7 @@ def test_results_are_not_overwritten_by_the_next_run() -> None:
     seen: list[tuple[Rows, Rows]] = []
     for seed in range(RUNS_BEFORE + 3):
         host = Arrays(given_arrays(engine.program.parameters, given(seed)))
+        prepared_after(engine, seed)
         engine.run(host, watch=lambda value, x: seen.append((x, x.copy())) if x.ndim else None)
     assert len(seen) > 3 * RUNS_BEFORE
     for x, before in seen:
@@ -165,8 +172,7 @@ def test_results_are_not_overwritten_by_the_next_run() -> None:
 def test_an_interrupt_spoils_no_later_run(monkeypatch: pytest.MonkeyPatch) -> None:
     text, turn = CASES["single elements"]
     engine = engine_of(text)
-    for seed in range(RUNS_BEFORE):
-        run(engine, given(seed))
+    prepared_after(engine, RUNS_BEFORE)
     breaks_off = [True]
     definition = turns_on_arrays._Turns._definition
 
@@ -201,7 +207,30 @@ def test_what_is_refused_is_run_by_text(bound: str, monkeypatch: pytest.MonkeyPa
     text, turn = CASES["places change"]
     engine = engine_of(text)
     for seed in range(RUNS_BEFORE + 2):
+        prepared_after(engine, seed)
         made, _ = run(engine, given(seed))
         np.testing.assert_array_equal(made[0], by_turns(turn, given(seed))[0])
     (prepared,) = engine._on_arrays
     assert not prepared.bytes
+
+
+def test_turns_are_prepared_when_text_has_taken_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And for some layouts only: values that lie otherwise each time are left to the text."""
+    text, turn = CASES["places change"]
+    engine = engine_of(text)
+    (prepared,) = engine._on_arrays
+    run(engine, given(0))
+    assert prepared.seconds > 0
+    prepared.seconds = 1e-3 * prepared._preparing
+    run(engine, given(0))
+    assert not prepared.bytes
+    prepared.seconds = prepared._preparing
+    run(engine, given(0))
+    assert prepared.bytes
+    text_runs = prepared.seconds
+    for number in range(2 * turns_on_arrays.MOST_LAYOUTS):
+        values = given(number)
+        values[1] = np.repeat(values[1], 1 + number)[:: 1 + number]
+        made, _ = run(engine, values)
+        np.testing.assert_array_equal(made[0], by_turns(turn, given(number))[0])
+    assert prepared.seconds > text_runs
