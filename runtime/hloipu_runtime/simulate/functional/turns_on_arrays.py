@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.codelet import Bound, Codelet
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
 from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.kernels.contractions.blas_threads import on_one_thread
@@ -149,6 +149,7 @@ class _Turns:
         self._beginnings: set[int] = set()
         """Pieces that are written to as a run begins."""
         self._straights: dict[int, Straight | None] = {}
+        self._bound: dict[int, Bound] = {}
 
     # ---- values in memory ------------------------------------------------------------------------
     def begin(self, value: ValueId, like: Array, *, is_carried: bool) -> Array:
@@ -362,7 +363,9 @@ class _Turns:
             self._take(self._table[v].shape, storage_dtype(self._table[v].element_type))
             for v in node.writes
         ]
-        run = what.bound(*self._blocks(node))
+        if id(node) not in self._bound:
+            self._bound[id(node)] = what.bound(*self._blocks(node))
+        run = self._bound[id(node)]
         for x in run(operands, places):
             if not x.flags.c_contiguous or any(np.may_share_memory(x, y) for y in operands):
                 raise _Refused  # the text would hand it on as it lies
