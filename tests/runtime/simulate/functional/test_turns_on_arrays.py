@@ -1,13 +1,14 @@
 """Counted loops on small arrays as prepared calls: values, bits, counts, and what is refused."""
 
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 import hloipu
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
-from hloipu_runtime.simulate.functional import turns_on_arrays
+from hloipu_runtime.simulate.functional import turn_calls, turns_on_arrays
 from hloipu_runtime.simulate.functional.functional import FunctionalEngine
 from hloipu_runtime.simulate.run.host import Arrays, Counts
 from hloipu_runtime.simulate.run.ports import given_arrays
@@ -174,14 +175,14 @@ def test_an_interrupt_spoils_no_later_run(monkeypatch: pytest.MonkeyPatch) -> No
     engine = engine_of(text)
     prepared_after(engine, RUNS_BEFORE)
     breaks_off = [True]
-    definition = turns_on_arrays._Turns._definition
+    definition = turn_calls.TurnCalls._definition
 
-    def broken(self: turns_on_arrays._Turns, *arguments: object) -> None:
+    def broken(self: turn_calls.TurnCalls, *arguments: object) -> None:
         definition(self, *arguments)  # type: ignore[arg-type]
         if self.calls and breaks_off and breaks_off.pop():
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(turns_on_arrays._Turns, "_definition", broken)
+    monkeypatch.setattr(turn_calls.TurnCalls, "_definition", broken)
     with pytest.raises(KeyboardInterrupt):  # while calls are prepared
         run(engine, given(0))
     for seed in range(2):
@@ -201,9 +202,13 @@ def test_an_interrupt_spoils_no_later_run(monkeypatch: pytest.MonkeyPatch) -> No
     np.testing.assert_array_equal(made[0], by_turns(turn, given(7))[0])
 
 
-@pytest.mark.parametrize("bound", ["MOST_CALLS", "MOST_BYTES"])
-def test_what_is_refused_is_run_by_text(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_on_arrays, bound, 5)
+@pytest.mark.parametrize(
+    ("module", "bound"), [(turns_on_arrays, "MOST_CALLS"), (turn_calls, "MOST_BYTES")]
+)
+def test_what_is_refused_is_run_by_text(
+    module: ModuleType, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, bound, 5)
     text, turn = CASES["places change"]
     engine = engine_of(text)
     for seed in range(RUNS_BEFORE + 2):
