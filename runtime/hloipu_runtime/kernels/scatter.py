@@ -212,6 +212,15 @@ def _one_window(form: Form, how: How, x: Array, indices: Array, update: Array) -
     return out
 
 
+def decided_place(scatter: Callable[..., Array], indices: Array) -> tuple[Any, ...] | None:
+    """Return where what `scattering` gave puts its only window; None where it does not put one."""
+    if not isinstance(scatter, partial) or scatter.func is not _one_window:
+        return None
+    form, how = scatter.args
+    windows = _few_windows(form, indices.tobytes(), indices.shape, indices.dtype)
+    return windows[0][1] if windows and how.combiner == "assign" else None
+
+
 @lru_cache(maxsize=4096)
 def _few_windows(
     form: Form, indices: bytes, shape: Sizes, dtype: np.dtype[Any]

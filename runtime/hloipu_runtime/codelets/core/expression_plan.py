@@ -9,7 +9,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.expression_steps import OrZero, Plain, Step, choose
+from hloipu_runtime.codelets.core.expression_steps import Choose, OrZero, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
     Move,
@@ -43,7 +43,7 @@ Shape = tuple[int, ...]
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
     """Return a step as a function of arrays."""
     count = len(arguments)
-    chooses = step is choose or isinstance(step, OrZero)
+    chooses = isinstance(step, Choose | OrZero)
     if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
         return np.where
     if isinstance(step, Plain):
@@ -111,7 +111,7 @@ class Plan:
         elements = prod(shape)
         if self.walks_at(shape):
             walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
-            return self._quiet(lambda arrays, outs: in_blocks(walk, arrays, outs, shape))
+            return self._quiet(in_blocks(walk, shape))
         known = _shapes(self, shapes)
         spread = any(known[number] != shape for number in self.results)
         if shape and not spread and self._is_one_ufunc(elements):
@@ -178,7 +178,8 @@ class Plan:
             calls.append(
                 Call(function, move.arguments, move.number, shape_here, move.dtype,
                      is_fresh=takes_out or function is np.where,
-                     takes_out=takes_out, in_place=takes_out)
+                     takes_out=takes_out, in_place=takes_out,
+                     on_arrays=getattr(move.step, "on_arrays", None))
             )  # fmt: skip
         results = []
         for number in self.results:

@@ -9,14 +9,18 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_plan import Plan
-from hloipu_runtime.codelets.core.expression_rewriting import FLOORED, with_floored_divisions
+from hloipu_runtime.codelets.core.expression_rewriting import (
+    FLOORED,
+    with_clamps,
+    with_floored_divisions,
+)
 from hloipu_runtime.codelets.core.expression_steps import (
     STEPS,
     WRITES_OUT,
     OrZero,
     Plain,
     Step,
-    extremum_with,
+    bounded,
     never_warns,
     or_zero,
 )
@@ -32,7 +36,7 @@ from hloipu_runtime.kernels.core.storage import storage_dtype
 def plan_of(expression: Expression) -> Plan:
     """Return how to compute an expression; UsageError E3091 where the data is none."""
     _check(expression)
-    given, expression = expression, with_floored_divisions(expression)
+    given, expression = expression, with_clamps(with_floored_divisions(expression))
     count = len(expression.operand_types)
     steps = [_step(expression, node) for node in expression.nodes]
     buffers = _buffers(expression)
@@ -173,13 +177,10 @@ def _step(expression: Expression, node: Node) -> Step:
         chosen = or_zero(node, [_constant(expression, number) for number in node.arguments])
         if chosen is not None:
             return chosen
-    if node.op in ("maximum", "minimum"):
-        for x in node.arguments:
-            value = _constant(expression, x)
-            is_float = storage_dtype(node.element_type).kind == "f"
-            quicker = extremum_with(node.op, value) if is_float and value is not None else None
-            if quicker is not None:
-                return quicker
+    if node.op in ("maximum", "minimum", "clamp"):
+        within = bounded(node.op, [_constant(expression, number) for number in node.arguments])
+        if within is not None:
+            return within
     return STEPS[node.op](types, node.element_type, dict(node.parameters))
 
 

@@ -4,6 +4,7 @@ Programs write floored division and its remainder, Python's `//` and `%`, as tru
 select corrects where the signs differ; numpy has floored ones, in vector registers for one divisor.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
@@ -15,13 +16,23 @@ FLOORED = ("floored-divide", "floored-remainder")
 
 def with_floored_divisions(expression: Expression) -> Expression:
     """Return an expression with floored divisions as one node each, without nodes left unread."""
-    count = len(expression.operand_types)
     if not any(node.op == "remainder" for node in expression.nodes):
         return expression
     view = _View(expression)
     nodes = [view.floored(node) or node for node in expression.nodes]
-    if nodes == list(expression.nodes):
-        return expression
+    return expression if nodes == list(expression.nodes) else _read(expression, nodes)
+
+
+def with_clamps(expression: Expression) -> Expression:
+    """Return an expression with extrema by two constants, one after the other, as one clamp."""
+    view = _View(expression)
+    nodes = [view.clamped(node) or node for node in expression.nodes]
+    return expression if nodes == list(expression.nodes) else _read(expression, nodes)
+
+
+def _read(expression: Expression, nodes: Sequence[Node]) -> Expression:
+    """Return an expression of other nodes, without those that are left unread."""
+    count = len(expression.operand_types)
     wanted = set(expression.results)
     for number in range(count + len(nodes) - 1, count - 1, -1):
         if number in wanted:
@@ -67,6 +78,19 @@ class _View(NamedTuple):
             other = ("LT", inexact[1], "0")
         if (takes_one if is_quotient else adds) and tests in ([inexact, other], [other, inexact]):
             return Node(f"floored-{truncated.op}", truncated.arguments, node.element_type)
+        return None
+
+    def clamped(self, node: Node) -> Node | None:
+        """Return the smaller of a constant and what is no less than another one, as one node."""
+        if node.op != "minimum":
+            return None
+        for inner, high in (node.arguments, node.arguments[::-1]):
+            larger = self.node(inner)
+            if larger.op != "maximum" or not self.text(high):
+                continue
+            for low, value in (larger.arguments, larger.arguments[::-1]):
+                if self.text(low):
+                    return Node("clamp", (low, value, high), node.element_type)
         return None
 
     def text(self, number: int) -> str:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
 from hloipu_runtime.kernels.core.blocks import (
-    BLOCK_ELEMENTS,
     Array,
-    aligned_empty,
+    block_memories,
     blocks,
     put,
     repeats,
@@ -28,10 +28,6 @@ Values = list[Any]
 """Arrays by number: operands first, nodes follow."""
 Operation = Callable[[Values, Array | None], Array]
 """A node on the values before it, and perhaps the array to write to."""
-
-
-_FEW_BLOCKS = 2
-"""So few are not worth a constant repeated over a block."""
 
 
 class Move(NamedTuple):
@@ -76,85 +72,62 @@ def operation(step: Step, arguments: Sequence[int]) -> Operation:
     return lambda values, out: step([values[number] for number in arguments], out)
 
 
-def in_blocks(
-    walk: Walk, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Shape
-) -> list[Array]:
-    """Run all nodes on one block after the other; results are whole arrays."""
-    wholes = [
-        result_like(arrays, shape, dtype) if out is None else out
-        for out, dtype in zip(outs, walk.dtypes, strict=True)
+def in_blocks(walk: Walk, shape: Shape) -> Bound:
+    """Return how to run all nodes on one block after the other; results are whole arrays."""
+    steps = _steps(walk)
+    count = len(walk.results)
+    read_later = [(move.result, move.read_later) for move in walk.moves if move.result >= 0]
+    kinds = {step.buffer: step.dtype for step in steps if step.buffer >= 0}
+    numbers = {buffer: n for n, buffer in enumerate(kinds)}
+    calls = [
+        (step.compute, step.number, step.result, numbers.get(step.buffer, -1)) for step in steps
     ]
-    if not wholes:
-        return []
-    count = len(wholes)
-    aligned = [wholes[0], *arrays]
-    align(aligned, len(aligned))
-    calls = _calls(walk, wholes, arrays)
-    spread = _spread(walk) if wholes[0].size > _FEW_BLOCKS * BLOCK_ELEMENTS else []
-    fixed = list(walk.fixed)
-    buffered = {move.buffer: move.dtype for move in walk.moves if move.buffer >= 0}
-    buffers: dict[int, Array] = {}
-    part: Shape = ()
-    for pieces in blocks(wholes[0], *wholes[1:], *aligned[1:]):
-        if pieces[0].shape != part:
-            part = pieces[0].shape
-            buffers = {x: aligned_empty(part, dtype) for x, dtype in buffered.items()}
-            for number in spread:
-                fixed[number] = _filled(part, walk.fixed[number])
-        values: Values = [*pieces[count:], *fixed]
-        for compute, number, result, buffer in calls:
-            if result >= 0:
-                values[number] = compute(values, pieces[result])
-            elif buffer >= 0:
-                values[number] = compute(values, buffers[buffer])
-            else:
-                values[number] = compute(values, None)
-        put(pieces[:count], [values[number] for number in walk.results])
-    return wholes
+
+    def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+        wholes = [
+            result_like(arrays, shape, dtype) if out is None else out
+            for out, dtype in zip(outs, walk.dtypes, strict=True)
+        ]
+        if not wholes:
+            return []
+        aligned = [wholes[0], *arrays]
+        align(aligned, len(aligned))
+        in_place = [False] * count
+        for result, later in read_later:
+            in_place[result] = not later or untouched(wholes[result], arrays, later)
+        part: Shape = ()
+        with block_memories([*kinds.values()]) as memories:
+            buffers: list[Array] = []
+            for pieces in blocks(wholes[0], *wholes[1:], *aligned[1:]):
+                if pieces[0].shape != part:
+                    part = pieces[0].shape
+                    size = pieces[0].size
+                    buffers = [memory[:size].reshape(part) for memory in memories]
+                values: Values = [*pieces[count:], *walk.fixed]
+                for compute, number, result, buffer in calls:
+                    if result >= 0 and in_place[result]:
+                        values[number] = compute(values, pieces[result])
+                    elif buffer >= 0:
+                        values[number] = compute(values, buffers[buffer])
+                    else:
+                        values[number] = compute(values, None)
+                put(pieces[:count], [values[number] for number in walk.results])
+        return wholes
+
+    return run
 
 
-def _calls(
-    walk: Walk, wholes: Sequence[Array], arrays: Sequence[Array]
-) -> list[tuple[Operation, int, int, int]]:
-    """Return for each node what computes it, its number, and where its value may be written.
+def _steps(walk: Walk) -> list[Move]:
+    """Return the nodes; those of no dimension are written nowhere.
 
-    Pieces of operands all have the block's shape: values that depend on none have no dimension,
-    and are not written anywhere.
+    Pieces of operands all have the block's shape: values that depend on none have no dimension.
     """
     full = [True] * walk.operands + [False] * len(walk.fixed)
-    calls = []
+    steps = []
     for move in walk.moves:
         full[move.number] = any(full[number] for number in move.arguments)
-        result, buffer = move.result, move.buffer
-        if result >= 0 and not untouched(wholes[result], arrays, move.read_later):
-            result = -1
-        if not full[move.number]:
-            result = buffer = -1
-        calls.append((move.compute, move.number, result, buffer))
-    return calls
-
-
-def _spread(walk: Walk) -> list[int]:
-    """Return the constants that are worth repeating over a block, by node.
-
-    numpy's extrema of arrays take half the time of those of an array and a number.
-    """
-    constants = set()
-    for move in walk.moves:
-        if isinstance(move.step, Plain) and move.step.ufunc in (np.maximum, np.minimum):
-            nodes = [number - walk.operands for number in move.arguments]
-            constant = [n for n in nodes if n >= 0 and walk.fixed[n] is not None]
-            if len(constant) < len(nodes):
-                constants.update(constant)
-    return sorted(constants)
-
-
-def _filled(shape: Shape, value: Array | None) -> Array | None:
-    if value is None:
-        return None
-    filled = aligned_empty(shape, value.dtype)
-    filled.fill(value)
-    return filled
+        steps.append(move if full[move.number] else move._replace(result=-1, buffer=-1))
+    return steps
 
 
 def untouched(out: Array, arrays: Sequence[Array], read_later: Sequence[int]) -> bool:

@@ -82,6 +82,7 @@ def one_call(
         is_fresh=is_fresh,
         takes_out=dtype is not None,
         in_place=False,
+        on_arrays=getattr(function, "on_arrays", None),
     )
     return Straight({}, (call,), (operands,))
 
@@ -192,20 +193,24 @@ def calls_on_arrays(
         place = place_of.get(call.number)
         if place is not None and not _may_write(call, place, position, last, operands):
             place = None
+        if call.on_arrays is not None:
+            out = place
+            if out is None:
+                out = take(call.shape, call.dtype or arguments[0].dtype)
+            several_calls = call.on_arrays(arguments, out, take)
+            if several_calls is not None:
+                calls += several_calls
+                values[call.number] = out
+                continue
         if call.takes_out and call.dtype is not None:
             out = take(call.shape, call.dtype) if place is None else place
-            if isinstance(function, np.ufunc):
+            if function in _NAMED_OUT:
                 calls.append(partial(function, *arguments, out=out))
+            elif isinstance(function, np.ufunc):  # a named argument takes almost as long as a call
+                calls.append(partial(function, *arguments, out))
             else:
                 calls.append(partial(_write, out, partial(function, *arguments, out=out)))
         else:
-            if call.on_arrays is not None:
-                out = take(call.shape, arguments[0].dtype) if place is None else place
-                several_calls = call.on_arrays(arguments, out, take)
-                if several_calls is not None:
-                    calls += several_calls
-                    values[call.number] = out
-                    continue
             with quietly():
                 computed = function(*arguments)
             if isinstance(computed, tuple | list):  # several results, which later calls pick
@@ -239,6 +244,10 @@ def calls_on_arrays(
     elif left:
         calls.append(partial(put, *zip(*left, strict=True)))
     return calls
+
+
+_NAMED_OUT = (np.maximum, np.minimum)
+"""Ufuncs that are to be told by name where to write (numpy 2 deprecates the other way)."""
 
 
 def _may_write(

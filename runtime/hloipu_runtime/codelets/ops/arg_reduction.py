@@ -62,7 +62,9 @@ def by_places(general: Bound, dimension: int, *, largest: bool) -> Bound:
         x, places, init, _ = arrays
         is_worst = init.item() == worst if init.size == 1 else bool(np.all(init == worst))
         best = best_of_places(x, places, dimension, largest=largest) if is_worst else None
-        return general(arrays, outs) if best is None or np.isinf(best[0]).any() else best
+        if best is None or np.count_nonzero(np.isinf(best[0])):
+            return general(arrays, outs)
+        return best
 
     return run
 
@@ -89,7 +91,7 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
     at = np.asarray(lines.argmax(-1) if largest else lines.argmin(-1))
     each = np.arange(len(lines))
     values = lines[each, at]
-    if not values.all():
+    if np.count_nonzero(values) != values.size:
         return None
     if few.size == count:
         best_places = few.reshape(count)[at]

@@ -5,7 +5,8 @@ scaled_dot_rewriter.cc. Products and sums are formed in the widest of the three 
 (narrow floats: in float32), and rounded to the result's type once.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product as index_product
 from math import prod
 from typing import Any
@@ -14,7 +15,11 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.kernels.contractions.blas_threads import blas_matmul
+from hloipu_runtime.kernels.contractions.blas_threads import (
+    ALWAYS_ONE_THREAD_FLOPS,
+    SMALL_PRODUCTS,
+    blas_matmul,
+)
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions, contract, free_dims
 from hloipu_runtime.kernels.contractions.matmul import exact_integer, is_cheap_in_integers
 from hloipu_runtime.kernels.core.blocks import Array
@@ -333,12 +338,47 @@ def _of_matrices(
     lhs: Sizes, rhs: Sizes, dims: DotDimensions, dtype: np.dtype[Any], general: Product
 ) -> Product:
     """Return the product by one call of BLAS, where the matrices' layout is one for it."""
-    turns_lhs, turns_rhs = dims.lhs_contracting[0] == 0, dims.rhs_contracting[0] == 1
     flops = 2.0 * prod(lhs) * prod(rhs) / lhs[dims.lhs_contracting[0]]
+    turns = dims.lhs_contracting[0] == 0, dims.rhs_contracting[0] == 1
+    return MatrixProduct(dtype, turns, flops, general)
 
-    def product(a: Array, b: Array, out: Array | None = None) -> Array:
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """The product of two matrices, or of a matrix and a vector, by one call of BLAS."""
+
+    dtype: np.dtype[Any]
+    turns: tuple[bool, bool]
+    """Whether operands are transposed."""
+    flops: float
+    general: Product
+
+    def __call__(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Multiply."""
+        dtype = self.dtype
         if a.dtype is not dtype or b.dtype is not dtype or not (a.flags.forc and b.flags.forc):
-            return general(a, b)
-        return blas_matmul(a.T if turns_lhs else a, b.T if turns_rhs else b, flops, out)
+            return self.general(a, b)
+        turns_lhs, turns_rhs = self.turns
+        return blas_matmul(a.T if turns_lhs else a, b.T if turns_rhs else b, self.flops, out)
 
-    return product
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: object
+    ) -> list[Callable[[], object]] | None:
+        """Return numpy's own call on these arrays; None where more is around it."""
+        return self._numpys(arguments, out, ALWAYS_ONE_THREAD_FLOPS)
+
+    def on_one_thread(
+        self, arguments: Sequence[Array], out: Array, take: object
+    ) -> list[Callable[[], object]] | None:
+        """Return the same for calls while BLAS uses one thread."""
+        return self._numpys(arguments, out, 2 * SMALL_PRODUCTS)
+
+    def _numpys(
+        self, arguments: Sequence[Array], out: Array, most_flops: float
+    ) -> list[Callable[[], object]] | None:
+        if self.flops > most_flops:
+            return None
+        if not all(x.dtype is self.dtype and x.flags.forc for x in arguments):
+            return None
+        a, b = (x.T if turns else x for x, turns in zip(arguments, self.turns, strict=True))
+        return [partial(np.matmul, a, b, out)]

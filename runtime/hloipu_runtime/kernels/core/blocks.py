@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,44 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
 
 LINE_BYTES = 64
 """Of a cache line, which is what the widest vector registers hold."""
+
+
+class block_memories:
+    """Memory of a block for each of some types; the next block that asks has it, warm in cache.
+
+    Who takes it, has it alone: threads run blocks at the same time.
+    """
+
+    __slots__ = ("_dtypes", "_taken")
+
+    def __init__(self, dtypes: Sequence[np.dtype[Any]]) -> None:
+        self._dtypes = dtypes
+        self._taken: list[Array] = []
+
+    def __enter__(self) -> list[Array]:
+        for dtype in self._dtypes:
+            try:
+                memory = _idle(dtype).pop()  # asked for at once: a thread may take the last one
+            except IndexError:
+                memory = aligned_empty((BLOCK_ELEMENTS,), dtype)
+            self._taken.append(memory)
+        return self._taken
+
+    def __exit__(self, *error: object) -> None:
+        for dtype, memory in zip(self._dtypes, self._taken, strict=False):
+            idle = _idle(dtype)
+            if len(idle) < _MOST_IDLE:
+                idle.append(memory)
+
+
+@lru_cache(maxsize=32)
+def _idle(dtype: np.dtype[Any]) -> list[Array]:
+    """Return memories of a type that no block has."""
+    return []
+
+
+_MOST_IDLE = 16
+"""Of one type, 4 MiB of f32; *assumed*: long expressions have fewer values at a time."""
 
 
 def like(x: Array, dtype: np.dtype[Any] | None = None) -> Array:

@@ -53,16 +53,15 @@ def bits_decide(arrays: Sequence[Array]) -> bool:
     One pass in cache-sized blocks.
     """
     for x in arrays:
-        mantissa = 23 if x.itemsize == 4 else 52
+        smallest = 1 << (23 if x.itemsize == 4 else 52)  # of normal numbers
         bits = np.ascontiguousarray(x).reshape(-1).view(f"u{x.itemsize}")
-        exponent = bits.dtype.type((1 << 8 * x.itemsize - 1) - (1 << mantissa))
+        one = bits.dtype.type(1)
         for start in range(0, bits.size, _BLOCK_ELEMENTS):
             block = bits[start : start + _BLOCK_ELEMENTS]
-            exponents = block & exponent
-            if exponents.min():
-                continue
-            is_small = exponents == 0
-            if np.logical_and(is_small, block != 0, out=is_small).any():
+            signed = block.view(f"i{x.itemsize}")
+            if np.minimum.reduce(signed) < ~_highest(signed) + smallest:
+                return True
+            if np.minimum.reduce(block) < smallest and (block - one < smallest - 1).any():
                 return True
     return False
 
@@ -78,6 +77,6 @@ def has_negative_zero(arrays: Sequence[Array]) -> bool:
         bits = x.reshape(-1).view(f"i{x.itemsize}")
         lowest = ~_highest(bits)
         for start in range(0, bits.size, _BLOCK_ELEMENTS):
-            if (bits[start : start + _BLOCK_ELEMENTS] == lowest).any():
+            if np.minimum.reduce(bits[start : start + _BLOCK_ELEMENTS]) == lowest:
                 return True
     return False

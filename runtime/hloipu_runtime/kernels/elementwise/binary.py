@@ -1,7 +1,7 @@
 """Elementwise operations on two arrays of one shape."""
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,33 @@ def minimum(x: Array, y: Array, out: Array) -> None:
     signs = _other_choice(np.minimum, x, y, out).view(bits)
     np.bitwise_and(signs, sign, out=signs)
     np.bitwise_or(out.view(bits), signs, out=out.view(bits))
+
+
+def extremum_on_arrays(
+    opcode: str, operands: Sequence[Array], out: Array, other: Array
+) -> list[Callable[[], object]] | None:
+    """Return `maximum` or `minimum` as calls on these arrays; `other` is one of their own.
+
+    None where operands have to be repeated.
+    """
+    x, y = operands
+    if not x.shape == y.shape == out.shape:
+        return None
+    bits, sign = _sign_bit(out.itemsize)
+    signs, made = other.view(bits), out.view(bits)
+    if opcode == "maximum":
+        return [
+            partial(np.maximum, y, x, out=other),
+            partial(np.maximum, x, y, out=out),
+            partial(np.bitwise_or, signs, np.array(~sign), signs),
+            partial(np.bitwise_and, made, signs, made),
+        ]
+    return [
+        partial(np.minimum, y, x, out=other),
+        partial(np.minimum, x, y, out=out),
+        partial(np.bitwise_and, signs, np.array(sign), signs),
+        partial(np.bitwise_or, made, signs, made),
+    ]
 
 
 def _other_choice(choose: np.ufunc, x: Array, y: Array, out: Array) -> Array:

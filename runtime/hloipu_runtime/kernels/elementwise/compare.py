@@ -1,9 +1,13 @@
 """Compare, select and clamp."""
 
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
 import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
-from hloipu_runtime.kernels.core.blocks import Array, blocks, repeats
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array, blocks, repeats
 from hloipu_runtime.kernels.core.extrema import total_order_keys
 from hloipu_runtime.kernels.elementwise.binary import binary
 
@@ -29,6 +33,11 @@ def is_own_order(compare_type: str | None, element_type: str) -> bool:
 
 FEW_CHOICES = 1 << 12
 """From here on choosing by masks beats numpy's branches, which miss."""
+
+_FEW_MASKED = 1 << 7
+"""The same where all that is around numpy's calls is done before."""
+
+Take = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 
 
 def compare(
@@ -64,9 +73,14 @@ def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None 
     if few or not maskable or repeats(predicate) or on_true is on_false:
         return np.where(predicate, on_true, on_false)
     if out is None:
-        shape = np.broadcast_shapes(predicate.shape, on_true.shape, on_false.shape)
+        shape = on_true.shape
+        if not predicate.shape == shape == on_false.shape:
+            shape = np.broadcast_shapes(predicate.shape, shape, on_false.shape)
         out = np.empty(shape, on_true.dtype)
-    bits = np.dtype(f"i{out.dtype.itemsize}")
+    bits = _bits(out.dtype)
+    if 0 < out.size <= BLOCK_ELEMENTS and out.ndim:
+        _choose_by_masks(predicate, _as(on_true, bits), _as(on_false, bits), _as(out, bits))
+        return out
     for target, holds, yes, no in blocks(out, predicate, on_true, on_false):
         _choose_by_masks(holds, _as(yes, bits), _as(no, bits), _as(target, bits))
     return out
@@ -85,6 +99,36 @@ def _choose_by_masks(predicate: Array, yes: Array, no: Array, out: Array) -> Non
     np.bitwise_xor(yes, no, out=out)
     np.multiply(out, ones, out=out)
     np.bitwise_xor(out, no, out=out)
+
+
+def select_on_arrays(
+    predicate: Array, yes: Array, no: Array, out: Array, take: Take
+) -> list[Callable[[], object]] | None:
+    """Return `select` as calls on these arrays, for few elements or more; None where it is others.
+
+    `take` returns an array of a shape and type that nothing else has.
+    """
+    maskable = yes.dtype == no.dtype == out.dtype and out.dtype.itemsize in (1, 2, 4, 8)
+    if not maskable or predicate.shape != out.shape or not out.ndim or repeats(predicate):
+        return None
+    if any(np.may_share_memory(out, x) for x in (yes, no)):
+        return None
+    if out.size < _FEW_MASKED:
+        return [partial(np.copyto, out, no), partial(np.copyto, out, yes, where=predicate)]
+    bits = _bits(out.dtype)
+    ones, made, (t, f) = take(out.shape, bits), _as(out, bits), (_as(x, bits) for x in (yes, no))
+    return [
+        partial(np.copyto, ones, predicate.view(np.int8)),
+        partial(np.bitwise_xor, t, f, made),
+        partial(np.multiply, made, ones, made),
+        partial(np.bitwise_xor, made, f, made),
+    ]
+
+
+@lru_cache(maxsize=32)
+def _bits(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the integer of a type's width."""
+    return np.dtype(f"i{dtype.itemsize}")
 
 
 def _as(x: Array, bits: np.dtype[np.generic]) -> Array:

@@ -66,19 +66,21 @@ def _float_to_integer(x: Array, to_type: str) -> Array:
     result = like(x, storage_dtype(to_type))
     with quietly():
         for target, piece in blocks(result, x):
-            if float(piece.min()) >= low and float(piece.max()) < high + 1:
+            smallest, largest = float(piece.min()), float(piece.max())  # NaN where there is one
+            if smallest >= low and largest < high + 1:
                 np.copyto(target, piece, casting="unsafe")
             else:
-                _clamped(piece, low, high, target)
+                _clamped(piece, low, high, target, has_nan=smallest != smallest)
     return result
 
 
-def _clamped(x: Array, low: int, high: int, out: Array) -> None:
+def _clamped(x: Array, low: int, high: int, out: Array, *, has_nan: bool) -> None:
     """Convert with every value that does not fit replaced: NaN by 0, the others by a bound."""
     is_exact = high < 1 << 24
     top = x.dtype.type(high) if is_exact else np.nextafter(x.dtype.type(high + 1), x.dtype.type(0))
-    fits = np.minimum(np.maximum(x, x.dtype.type(low)), top)
-    np.copyto(fits, 0, where=np.isnan(x))
+    fits = x.clip(x.dtype.type(low), top)
+    if has_nan:
+        np.copyto(fits, 0, where=np.isnan(x))
     np.copyto(out, fits, casting="unsafe")
     if not is_exact:  # the largest float below the bound is no bound
         np.copyto(out, high, where=x > top)

@@ -97,16 +97,20 @@ RealKernel = Callable[[Array, Array], object]
 """Writes the values for f32 or f64 `x` into `out`, which may be `x` itself; rounds nothing."""
 
 
-def _logistic(x: Array, out: Array) -> None:
-    np.negative(x, out)
-    np.exp(out, out)
-    np.add(out, x.dtype.type(1), out)
-    np.reciprocal(out, out)
+PARTS: dict[str, tuple[tuple[np.ufunc, float | None], ...]] = {
+    "logistic": ((np.negative, None), (np.exp, None), (np.add, 1.0), (np.reciprocal, None)),
+    "rsqrt": ((np.sqrt, None), (np.reciprocal, None)),
+}
+"""Opcodes that are ufuncs of numpy one after another, some with a number as second operand."""
 
 
-def _reciprocal_square_root(x: Array, out: Array) -> None:
-    np.sqrt(x, out)
-    np.reciprocal(out, out)
+def _in_parts(opcode: str, x: Array, out: Array) -> None:
+    for ufunc, number in PARTS[opcode]:
+        if number is None:
+            ufunc(x, out)
+        else:
+            ufunc(x, x.dtype.type(number), out)
+        x = out
 
 
 def _round_away_from_zero(x: Array, out: Array) -> None:
@@ -145,12 +149,12 @@ REAL_KERNELS: dict[str, RealKernel] = {
     "imag": _zeros,
     "log": np.log,
     "log-plus-one": np.log1p,
-    "logistic": _logistic,
+    "logistic": partial(_in_parts, "logistic"),
     "negate": np.negative,
     "real": np.positive,
     "round-nearest-afz": _round_away_from_zero,
     "round-nearest-even": np.rint,
-    "rsqrt": _reciprocal_square_root,
+    "rsqrt": partial(_in_parts, "rsqrt"),
     "sign": _sign,
     "sine": np.sin,
     "sinh": np.sinh,

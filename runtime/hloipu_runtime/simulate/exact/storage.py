@@ -19,8 +19,8 @@ from hloipu_runtime.program.mapping import Mapping, Sizes, extent_of
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program.steps import VariableId
 from hloipu_runtime.simulate.exact.moving import MovingMemory
-from hloipu_runtime.simulate.exact.pool import Take, fresh
 from hloipu_runtime.simulate.exact.shared_buffers import Place, part_strides, reach, whole_place
+from hloipu_runtime.simulate.run.pool import Take, fresh
 
 POISON_BYTE = 0xA7
 """Fills integers and complex numbers before use; floats get NaN, predicates the value true."""

@@ -3,7 +3,6 @@
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VariableId
 from hloipu_runtime.simulate.exact.moving import NOTHING_MOVES, MovingMemory, moving_variables
-from hloipu_runtime.simulate.exact.pool import MemoryPool, Scratch
 from hloipu_runtime.simulate.exact.private_variables import private_variables
 from hloipu_runtime.simulate.exact.shared_buffers import NO_SHARED_BUFFERS, shared_buffers
 from hloipu_runtime.simulate.exact.storage import (
@@ -13,6 +12,7 @@ from hloipu_runtime.simulate.exact.storage import (
     scatter_whole,
     within,
 )
+from hloipu_runtime.simulate.run.pool import MemoryPool, Scratch
 
 KEPT_BYTES = 1 << 30
 """With more memory than this, an engine keeps none from run to run, nor what is prepared for it."""

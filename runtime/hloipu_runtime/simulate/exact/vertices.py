@@ -17,10 +17,10 @@ from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Operand, VertexGroup
 from hloipu_runtime.simulate.exact.classes import GridSlice, Part, SizeClass, size_classes
 from hloipu_runtime.simulate.exact.moving import MovingMemory
-from hloipu_runtime.simulate.exact.pool import Scratch
 from hloipu_runtime.simulate.exact.storage import TileStorage
 from hloipu_runtime.simulate.exact.zero_ends import computed_share, is_cut_off, with_zero_ends
 from hloipu_runtime.simulate.run.faults import TileFault
+from hloipu_runtime.simulate.run.pool import Scratch
 
 Action = Callable[[], object]
 

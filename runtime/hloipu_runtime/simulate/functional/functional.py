@@ -8,6 +8,7 @@ logical form says.
 
 from collections.abc import Callable
 from itertools import chain
+from time import perf_counter
 from typing import Any
 
 from hloipu_runtime.arguments import Watch
@@ -33,6 +34,7 @@ from hloipu_runtime.simulate.functional.loop_turns import (
     small_runs,
 )
 from hloipu_runtime.simulate.functional.nodes import Collapsed, KnownWindow, Node
+from hloipu_runtime.simulate.functional.turns_on_arrays import TurnsOnArrays
 from hloipu_runtime.simulate.functional.whole_tensors import Run, Values, assembling, computing
 from hloipu_runtime.simulate.run.host import Arrays, Counts, Host, in_range
 from hloipu_runtime.simulate.run.kept_state import Moment, kept_state, moments_of
@@ -56,6 +58,7 @@ class FunctionalEngine:
         self._moments = moments_of(program)
         self._names = Names()
         self._buffers = Buffers()
+        self._on_arrays: list[TurnsOnArrays] = []
         self._sources: list[str] = []
         self._functions: dict[str, Any] = {}
         self._first = first_values(program)
@@ -72,7 +75,7 @@ class FunctionalEngine:
     @property
     def kept_bytes(self) -> int:
         """Bytes of memory that stay from run to run."""
-        return self._buffers.bytes
+        return self._buffers.bytes + sum(x.bytes for x in self._on_arrays)
 
     def run(self, host: Host, counts: Counts | None = None, watch: Watch | None = None) -> Counts:
         """Run the program once, from the state that the run before left."""
@@ -184,7 +187,19 @@ class FunctionalEngine:
         targets = () if known is None else known.targets
         lines = loop_lines(what, node, blocks, iterations, targets)
         made: Run = self._made("v, host, counts", lines)
-        return made
+        state = {port.variable for port in self.program.state}
+        if not is_whole or not count or state & {x.variable for x in what.carried}:
+            return made
+        on_arrays = TurnsOnArrays(node, known, self.program.values, self._first)
+        self._on_arrays.append(on_arrays)
+
+        def step(values: Values, host: Host, counts: Counts) -> None:
+            if not on_arrays.run(values, counts):
+                began = perf_counter()
+                made(values, host, counts)
+                on_arrays.seconds += perf_counter() - began
+
+        return step
 
     def _call(self, what: s.Call, node: Node) -> Run:
         """Return a call of a function, whose own block is made once for all of its calls."""

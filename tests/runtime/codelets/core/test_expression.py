@@ -112,10 +112,12 @@ def test_nothing_is_computed_from_nothing() -> None:
 @pytest.mark.parametrize("op", ["maximum", "minimum"])
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, float("inf"), float("nan")])
 @pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("size", [8, 5000])
 def test_extrema_with_a_constant_are_those_of_the_kernel(
-    op: str, value: float, first: bool
+    op: str, value: float, first: bool, size: int
 ) -> None:
-    special = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45], np.float32)
+    few = np.array([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan, 1e-45], np.float32)
+    special = np.resize(few, size)
     arguments = (0, 1) if first else (1, 0)
     text = text_of(np.array(value, np.float32), "f32")
     expression = Expression(("f32",), (node("constant", value=text), node(op, *arguments)), (2,))

@@ -1,10 +1,12 @@
-"""Floored divisions written as truncated ones, against Python's `//` and `%`."""
+"""What is written in other ops: floored divisions, and bounds by two extrema."""
 
 import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.kernels.core.storage import storage_dtype
+from hloipu_runtime.kernels.elementwise.binary import binary
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 
 
@@ -73,3 +75,28 @@ def test_what_is_no_floored_division_stays() -> None:
         result = _run(expression, x)
         assert np.array_equal(result, expected)
         assert len(plan_of(expression).moves) > 5
+
+
+@pytest.mark.parametrize("kind", ["f32", "bf16", "s32", "u8"])
+@pytest.mark.parametrize(("low", "high"), [(-1, 1), (0, 6), (-3, 0), (5, 2), (2, 200)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_two_bounds_are_those_of_two_extrema(kind: str, low: int, high: int, turned: bool) -> None:
+    is_float = "f" in kind
+    if kind == "u8" and low < 0:
+        low, high = low + 3, high + 3
+    dtype = storage_dtype(kind)
+    few = np.array([0, 1, 2, 3, 5, 6, 7, 100, 250], dtype)
+    if is_float:
+        few = np.concatenate([few, -few, np.array([np.nan, np.inf, -np.inf, 0.5], dtype)])
+    constants = [_constant(float(x).hex() if is_float else x, kind) for x in (low, high)]
+    larger = Node("maximum", (1, 0) if turned else (0, 1), kind)
+    smaller = Node("minimum", (2, 3) if turned else (3, 2), kind)
+    expression = Expression((kind,), (*constants, larger, smaller), (4,))
+    assert len(plan_of(expression).moves) == 1
+    for x in (few, np.resize(few, 5000), np.resize(few, 1 << 17)):
+        raised = binary("maximum", x, np.full_like(x, low), kind)
+        wanted = binary("minimum", raised, np.full_like(x, high), kind)
+        found = _run(expression, x)
+        np.testing.assert_array_equal(found, wanted)
+        if is_float:
+            np.testing.assert_array_equal(np.signbit(found)[x == x], np.signbit(wanted)[x == x])

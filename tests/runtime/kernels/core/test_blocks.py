@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, blocks, compact, put
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, block_memories, blocks, compact, put
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,15 @@ def test_values_that_earlier_places_overlap_are_copied_aside() -> None:
     np.testing.assert_array_equal(x, 2 * before)
     np.testing.assert_array_equal(y, before)
     np.testing.assert_array_equal(z, before[1:])
+
+
+def test_memory_of_blocks_is_its_users_alone_and_used_again() -> None:
+    kinds = [np.dtype(np.float32), np.dtype(np.float32), np.dtype(np.bool_)]
+    with block_memories(kinds) as outer:
+        assert [x.dtype for x in outer] == kinds
+        with block_memories(kinds) as inner:
+            whole = [*outer, *inner]
+            for n, x in enumerate(whole):
+                assert not any(np.may_share_memory(x, y) for y in whole[:n])
+    with block_memories(kinds) as again:
+        assert all(any(x is y for y in whole) for x in again)

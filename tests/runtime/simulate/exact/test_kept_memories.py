@@ -7,8 +7,8 @@ from hloipu_runtime.kernels.native.library import the_compiler
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.simulate.exact import small_steps, tile_memories
 from hloipu_runtime.simulate.exact.exact import ExactEngine
-from hloipu_runtime.simulate.exact.pool import MemoryPool
 from hloipu_runtime.simulate.functional import loop_turns
+from hloipu_runtime.simulate.run.pool import MemoryPool
 from tests.support.naive_run import DrawnHost, NaiveRun
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program

@@ -13,10 +13,10 @@ from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program.steps import Operand, VertexGroup
-from hloipu_runtime.simulate.exact.pool import Scratch
 from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, scatter_whole
 from hloipu_runtime.simulate.exact.vertices import prepare_group
 from hloipu_runtime.simulate.run.faults import TileFault
+from hloipu_runtime.simulate.run.pool import Scratch
 from tests.support.random_programs import random_mapping
 
 

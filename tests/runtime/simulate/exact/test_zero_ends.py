@@ -14,11 +14,11 @@ from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable
 from hloipu_runtime.program.steps import Operand, VertexGroup
-from hloipu_runtime.simulate.exact.pool import Scratch
 from hloipu_runtime.simulate.exact.shared_buffers import whole_place
 from hloipu_runtime.simulate.exact.storage import TileStorage, allocate, within
 from hloipu_runtime.simulate.exact.vertices import calls_of, prepare_group
 from hloipu_runtime.simulate.exact.zero_ends import with_zero_ends
+from hloipu_runtime.simulate.run.pool import Scratch
 
 
 def drawn_memory(mapping: Mapping, value: Array, *, lies_in_another: bool) -> TileStorage:
