@@ -1,0 +1,177 @@
+"""Compiled kernel of a scatter of single elements: from index vectors to the table in one pass."""
+
+from ctypes import c_int64
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from hloipu_runtime.kernels.native.combining import COMBINING_WORK, combination
+from hloipu_runtime.kernels.native.counted import CountedKernel
+from hloipu_runtime.kernels.native.instructions import Text, memory_type, register_type, write
+from hloipu_runtime.kernels.native.library import address_of
+
+Array = np.ndarray[Any, Any]
+Bounds = tuple[tuple[int, int], ...]
+"""Of each start of an index vector: how many there are within bounds, and elements from one on."""
+
+
+def combine_points(
+    table: Array, indices: Array, bounds: Bounds, updates: Array, monoid: str, element_type: str
+) -> bool:
+    """Combine each update into its element of a table, in order; say if it was done.
+
+    Vectors lie one after another in `indices`; what one out of bounds names is passed over. The
+    updates may be one, without strides.
+    """
+    is_one = not any(updates.strides)
+    if updates.dtype != table.dtype or indices.itemsize < 4:
+        return False
+    if not (table.flags.c_contiguous and indices.flags.c_contiguous):
+        return False
+    if not (is_one or updates.flags.c_contiguous):
+        return False
+    code = points_kernel(monoid, element_type, 8 * indices.itemsize, len(bounds))
+    function = None if code is None else code.code_for(COMBINING_WORK * updates.size)
+    if function is None:
+        return False
+    item = table.itemsize
+    behind = [n for count, pitch in bounds for n in (count, pitch * item)]
+    arguments = (
+        updates.size, address_of(table), address_of(updates), 0 if is_one else item,
+        address_of(indices), *behind,
+    )  # fmt: skip
+    function((c_int64 * len(arguments))(*arguments))
+    return True
+
+
+@lru_cache(maxsize=256)
+def points_kernel(monoid: str, element_type: str, bits: int, starts: int) -> CountedKernel | None:
+    """Return the kernel of vectors of so many starts of so many bits; None where there is none."""
+    if combination(monoid, element_type, halves=False) is None:
+        return None
+    return CountedKernel(
+        lambda name, halves: _text(name, monoid, element_type, bits, starts, halves)
+    )
+
+
+def _text(
+    name: str, monoid: str, element_type: str, bits: int, starts: int, halves: bool
+) -> str:  # fmt: skip
+    found = combination(monoid, element_type, halves)
+    assert found is not None
+    kind, instructions = found
+    memory, register = memory_type(kind), register_type(kind)
+    body, names = Text(), {0: "%x0", 1: "%x1"}
+    for value, instruction in instructions:
+        given = [names[x] for x in instruction.arguments]
+        names[value] = write(body, instruction, given, [kind] * len(given))
+    made = names[instructions[-1][0]]
+    is_float = kind in ("f32", "f64")
+    is_extremum, is_sum = monoid in ("maximum", "minimum"), monoid in ("add", "multiply")
+    wins = []
+    if is_float and is_extremum:  # most updates change nothing, and processors foresee that
+        relation = "ogt" if monoid == "maximum" else "olt"
+        wins = [
+            f"  %stays = fcmp {relation} {register} %x0, %x1",
+            "  br i1 %stays, label %again, label %combine",
+            "combine:",
+        ]
+    last = "combine" if wins else "both"
+    wide = (
+        [] if bits == 64 else [f"  %wide{k} = sext i{bits} %start{k} to i64" for k in range(starts)]
+    )
+    start = "%start" if bits == 64 else "%wide"
+    lines = [
+        *sorted(body.intrinsics.values()),
+        f"define void @{name}(ptr %arguments) #0 {{",
+        "entry:",
+        *_argument("count", "i64", 0),
+        *_argument("table", "ptr", 1),
+        *_argument("updates", "ptr", 2),
+        *_argument("stride", "i64", 3),
+        *_argument("indices", "ptr", 4),
+        *(line for k in range(starts) for line in _argument(f"bound{k}", "i64", 5 + 2 * k)),
+        *(line for k in range(starts) for line in _argument(f"pitch{k}", "i64", 6 + 2 * k)),
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [0, %entry], [%next, %again]",
+        "  %held.place = phi i64 [-1, %entry], [%held.place.next, %again]",
+        f"  %held = phi {register} [zeroinitializer, %entry], [%held.next, %again]",
+        f"  %first = mul i64 %i, {starts}",
+        f"  %vector = getelementptr i{bits}, ptr %indices, i64 %first",
+    ]
+    for k in range(starts):
+        lines += [
+            f"  %start{k}.at = getelementptr i{bits}, ptr %vector, i64 {k}",
+            f"  %start{k} = load i{bits}, ptr %start{k}.at",
+        ]
+    lines += wide
+    for k in range(starts):
+        lines += [
+            f"  %is_in{k} = icmp ult i64 {start}{k}, %bound{k}",
+            f"  %all{k} = and i1 %is_in{k}, {f'%all{k - 1}' if k else 'true'}",
+            f"  %step{k} = mul i64 {start}{k}, %pitch{k}",
+            f"  %place{k} = add i64 %step{k}, {f'%place{k - 1}' if k else '0'}",
+        ]
+    place = f"%place{starts - 1}"
+    lines += [
+        f"  br i1 %all{starts - 1}, label %inside, label %again",
+        "inside:",
+        f"  %at = getelementptr i8, ptr %table, i64 {place}",
+        "  %offset = mul i64 %i, %stride",
+        "  %update.at = getelementptr i8, ptr %updates, i64 %offset",
+        *_load("x1", kind, "%update.at"),
+    ]
+    if is_float and is_sum:  # the sum of the update before, from its register
+        lines += [
+            f"  %is_held = icmp eq i64 {place}, %held.place",
+            "  br i1 %is_held, label %both, label %fetch",
+            "fetch:",
+            *_load("fetched", kind, "%at"),
+            "  br label %both",
+            "both:",
+            f"  %x0 = phi {register} [%held, %inside], [%fetched, %fetch]",
+        ]
+    else:
+        lines += ["  br label %both", "both:", *_load("x0", kind, "%at")]
+    lines += [*wins, *body.lines]
+    stored = made
+    if memory != register:
+        lines.append(f"  %stored = zext {register} {made} to {memory}")
+        stored = "%stored"
+    kept = ["loop", *(["both"] if wins else [])]
+    held = [f"[%held, %{x}]" for x in kept] + [f"[{made}, %{last}]"]
+    places = [f"[%held.place, %{x}]" for x in kept] + [f"[{place}, %{last}]"]
+    return "\n".join([
+        *lines,
+        f"  store {memory} {stored}, ptr %at",
+        "  br label %again",
+        "again:",
+        f"  %held.next = phi {register} {', '.join(held)}",
+        f"  %held.place.next = phi i64 {', '.join(places)}",
+        "  %next = add nuw i64 %i, 1",
+        "  %more = icmp ult i64 %next, %count",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        "  ret void",
+        "}",
+        'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
+    ]) + "\n"  # fmt: skip
+
+
+def _argument(name: str, kind: str, position: int) -> list[str]:
+    return [
+        f"  %{name}.at = getelementptr i64, ptr %arguments, i64 {position}",
+        f"  %{name} = load {kind}, ptr %{name}.at",
+    ]
+
+
+def _load(name: str, kind: str, place: str) -> list[str]:
+    memory, register = memory_type(kind), register_type(kind)
+    if memory == register:
+        return [f"  %{name} = load {memory}, ptr {place}"]
+    return [
+        f"  %{name}.byte = load {memory}, ptr {place}",
+        f"  %{name} = icmp ne {memory} %{name}.byte, 0",
+    ]
