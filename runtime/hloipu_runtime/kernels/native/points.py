@@ -1,7 +1,8 @@
-"""Compiled kernel of a scatter of single elements: from index vectors to the table in one pass."""
+"""Compiled scatter and gather of single elements: index vectors and the table in one pass."""
 
 from ctypes import c_int64
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from hloipu_runtime.kernels.native.combining import COMBINING_WORK, combination
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Text, memory_type, register_type, write
 from hloipu_runtime.kernels.native.library import address_of
+
+LARGEST_ITEM = 8
+"""Bytes of an element: LLVM takes larger ones to lie as numpy need not lay them."""
 
 Array = np.ndarray[Any, Any]
 Bounds = tuple[tuple[int, int], ...]
@@ -78,40 +82,23 @@ def _text(
             "combine:",
         ]
     last = "combine" if wins else "both"
-    wide = (
-        [] if bits == 64 else [f"  %wide{k} = sext i{bits} %start{k} to i64" for k in range(starts)]
-    )
-    start = "%start" if bits == 64 else "%wide"
     lines = [
         *sorted(body.intrinsics.values()),
         f"define void @{name}(ptr %arguments) #0 {{",
         "entry:",
-        *_argument("count", "i64", 0),
-        *_argument("table", "ptr", 1),
-        *_argument("updates", "ptr", 2),
-        *_argument("stride", "i64", 3),
-        *_argument("indices", "ptr", 4),
-        *(line for k in range(starts) for line in _argument(f"bound{k}", "i64", 5 + 2 * k)),
-        *(line for k in range(starts) for line in _argument(f"pitch{k}", "i64", 6 + 2 * k)),
+        *_arguments(starts),
         "  br label %loop",
         "loop:",
         "  %i = phi i64 [0, %entry], [%next, %again]",
         "  %held.place = phi i64 [-1, %entry], [%held.place.next, %again]",
         f"  %held = phi {register} [zeroinitializer, %entry], [%held.next, %again]",
-        f"  %first = mul i64 %i, {starts}",
-        f"  %vector = getelementptr i{bits}, ptr %indices, i64 %first",
+        *_vector(bits, starts, "sext"),
     ]
     for k in range(starts):
         lines += [
-            f"  %start{k}.at = getelementptr i{bits}, ptr %vector, i64 {k}",
-            f"  %start{k} = load i{bits}, ptr %start{k}.at",
-        ]
-    lines += wide
-    for k in range(starts):
-        lines += [
-            f"  %is_in{k} = icmp ult i64 {start}{k}, %bound{k}",
+            f"  %is_in{k} = icmp ult i64 %wide{k}, %bound{k}",
             f"  %all{k} = and i1 %is_in{k}, {f'%all{k - 1}' if k else 'true'}",
-            f"  %step{k} = mul i64 {start}{k}, %pitch{k}",
+            f"  %step{k} = mul i64 %wide{k}, %pitch{k}",
             f"  %place{k} = add i64 %step{k}, {f'%place{k - 1}' if k else '0'}",
         ]
     place = f"%place{starts - 1}"
@@ -120,7 +107,7 @@ def _text(
         "inside:",
         f"  %at = getelementptr i8, ptr %table, i64 {place}",
         "  %offset = mul i64 %i, %stride",
-        "  %update.at = getelementptr i8, ptr %updates, i64 %offset",
+        "  %update.at = getelementptr i8, ptr %others, i64 %offset",
         *_load("x1", kind, "%update.at"),
     ]
     if is_float and is_sum:  # the sum of the update before, from its register
@@ -158,6 +145,97 @@ def _text(
         "}",
         'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
     ]) + "\n"  # fmt: skip
+
+
+def take_points(
+    table: Array, indices: Array, bounds: Bounds, shape: tuple[int, ...]
+) -> Array | None:
+    """Return the elements of a table that vectors name, clamped; None: numpy is to take them."""
+    if indices.dtype.char not in "ilqIL" or indices.dtype == np.uint64:
+        return None
+    if not (table.flags.c_contiguous and indices.flags.c_contiguous):
+        return None
+    item = table.itemsize
+    code = _taking_kernel(8 * item, indices.dtype.str[1:], len(bounds))
+    function = None if item > LARGEST_ITEM else code.code_for(COMBINING_WORK * prod(shape))
+    if function is None:
+        return None
+    out = np.empty(shape, table.dtype)
+    behind = [n for count, pitch in bounds for n in (count - 1, pitch * item)]
+    arguments = (out.size, address_of(table), address_of(out), item, address_of(indices), *behind)
+    function((c_int64 * len(arguments))(*arguments))
+    return out
+
+
+@lru_cache(maxsize=64)
+def _taking_kernel(element_bits: int, index: str, starts: int) -> CountedKernel:
+    return CountedKernel(lambda name, halves: _taking_text(name, element_bits, index, starts))
+
+
+def _taking_text(name: str, element_bits: int, index: str, starts: int) -> str:
+    bits, place = 8 * int(index[1:]), "0"
+    lines = [
+        *(f"declare i64 @llvm.s{x}.i64(i64, i64)" for x in ("max", "min")),
+        f"define void @{name}(ptr %arguments) #0 {{",
+        "entry:",
+        *_arguments(starts),
+        "  br label %loop",
+        "loop:",
+        "  %i = phi i64 [0, %entry], [%next, %loop]",
+        *_vector(bits, starts, "sext" if index[0] == "i" else "zext"),
+    ]
+    for k in range(starts):
+        lines += [
+            f"  %high{k} = call i64 @llvm.smax.i64(i64 %wide{k}, i64 0)",
+            f"  %inside{k} = call i64 @llvm.smin.i64(i64 %high{k}, i64 %bound{k})",
+            f"  %step{k} = mul i64 %inside{k}, %pitch{k}",
+            f"  %place{k} = add i64 %step{k}, {place}",
+        ]
+        place = f"%place{k}"
+    lines += [
+        f"  %at = getelementptr i8, ptr %table, i64 {place}",
+        f"  %taken = load i{element_bits}, ptr %at",
+        f"  %out.at = getelementptr i{element_bits}, ptr %others, i64 %i",
+        f"  store i{element_bits} %taken, ptr %out.at",
+        "  %next = add nuw i64 %i, 1",
+        "  %more = icmp ult i64 %next, %count",
+        "  br i1 %more, label %loop, label %done",
+        "done:",
+        "  ret void",
+        "}",
+        "attributes #0 = { nounwind }",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _arguments(starts: int) -> list[str]:
+    """Return what loads: how many vectors, the table, what goes there or comes from there."""
+    return [
+        *_argument("count", "i64", 0),
+        *_argument("table", "ptr", 1),
+        *_argument("others", "ptr", 2),
+        *_argument("stride", "i64", 3),
+        *_argument("indices", "ptr", 4),
+        *(line for k in range(starts) for line in _argument(f"bound{k}", "i64", 5 + 2 * k)),
+        *(line for k in range(starts) for line in _argument(f"pitch{k}", "i64", 6 + 2 * k)),
+    ]
+
+
+def _vector(bits: int, starts: int, widens: str) -> list[str]:
+    """Return what loads the starts of vector number i, in 64 bits."""
+    lines = [
+        f"  %first = mul i64 %i, {starts}",
+        f"  %vector = getelementptr i{bits}, ptr %indices, i64 %first",
+    ]
+    for k in range(starts):
+        loaded = f"%wide{k}" if bits == 64 else f"%start{k}"
+        lines += [
+            f"  %start{k}.at = getelementptr i{bits}, ptr %vector, i64 {k}",
+            f"  {loaded} = load i{bits}, ptr %start{k}.at",
+        ]
+        if bits != 64:
+            lines.append(f"  %wide{k} = {widens} i{bits} {loaded} to i64")
+    return lines
 
 
 def _argument(name: str, kind: str, position: int) -> list[str]:

@@ -9,7 +9,12 @@ import hloipu
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.best_of_rows import MOST, _kernel, best_natively
 from hloipu_runtime.kernels.native.combining import combining_kernel
-from hloipu_runtime.kernels.native.points import combine_points, points_kernel
+from hloipu_runtime.kernels.native.points import (
+    _taking_kernel,
+    combine_points,
+    points_kernel,
+    take_points,
+)
 from hloipu_runtime.kernels.native.random_words import _kernel as random_kernel
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from hloipu_runtime.kernels.native.targets import Targets
@@ -97,6 +102,24 @@ def test_elements_are_combined_in_order(element_type: str) -> None:
                         made = table.copy()
                         assert combine_points(made, places, bounds, updates, monoid, element_type)
                     assert differences(wanted, made.reshape(-1, 1)) == 0, (monoid, shape)
+
+
+@pytest.mark.parametrize("index", ["i4", "i8", "u4"])
+@pytest.mark.parametrize("kind", ["?", "i2", "f4", "c8", "c16"])
+def test_elements_are_taken_where_they_are(kind: str, index: str) -> None:
+    generator = np.random.default_rng(10)
+    for shape in ((40,), (6, 5), (3, 4, 5)):
+        table = generator.integers(0, 99, shape).astype(kind)
+        starts = [generator.integers(-2, n + 2, (7, 30)).astype(index) for n in shape]
+        starts[0][0, 0] = np.iinfo(index).max
+        at = tuple(np.clip(x, 0, n - 1) for x, n in zip(starts, shape, strict=True))
+        bounds = tuple((n, int(np.prod(shape[d + 1 :]))) for d, n in enumerate(shape))
+        with native_kernels(FAST):
+            assert _taking_kernel(8 * table.itemsize, index, len(shape)).code_for(AT_ONCE)
+            taken = take_points(table, np.stack(starts, -1), bounds, (7, 30))
+        assert (taken is None) == (kind == "c16")
+        if taken is not None:
+            np.testing.assert_array_equal(taken, table[at])
 
 
 def _flat(at: Array, shape: tuple[int, ...]) -> int:
