@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.kernels.core.blocks import LINE_BYTES
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.library import address_of
 
 Array = np.ndarray[Any, Any]
 
-LARGEST_SIDE = 16
-"""Elements of a square's side: a cache line of f32, and few enough for vector registers."""
+LARGEST_SIDE, LINE_BYTES = 16, 64
+"""Elements of a square's side, few enough for vector registers, and bytes: a cache line."""
 SMALLEST_SIDE = 4
 _OUTER = 3
 """Dimensions around the two of squares."""
