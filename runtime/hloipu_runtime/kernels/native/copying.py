@@ -8,6 +8,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]
 
@@ -76,20 +77,11 @@ def _kernel(bits: int, side: int) -> CountedKernel:
     return CountedKernel(lambda name, halves: _text(name, bits, side))
 
 
-_NAMES = (
-    "c0", "c1", "c2", "s0", "s1", "s2", "t0", "t1", "t2", "columns", "gap", "rows", "pitch",
-    "source", "target",
-)  # fmt: skip
+_NAMES = "c0 c1 c2 s0 s1 s2 t0 t1 t2 columns gap rows pitch".split()
 
 
 def _text(name: str, bits: int, side: int) -> str:
     """Return the function: planes, squares of each, and what is left of it element by element."""
-    arguments = []
-    for k, x in enumerate(_NAMES):
-        arguments += [
-            f"  %{x}.at = getelementptr i64, ptr %arguments, i64 {k}",
-            f"  %{x} = load {'ptr' if x in ('source', 'target') else 'i64'}, ptr %{x}.at",
-        ]
     steps = [
         "  %c12 = mul i64 %c1, %c2",
         "  %i0 = udiv i64 %plane, %c12",
@@ -111,7 +103,7 @@ def _text(name: str, bits: int, side: int) -> str:
         *_loops(bits, "single", 1, _square(bits, 1)),
         f"define void @{name}(ptr %arguments) #0 {{",
         "entry:",
-        *arguments,
+        *loads(*(f"i64 {x}" for x in _NAMES), "ptr source", "ptr target"),
         "  %c01 = mul i64 %c0, %c1",
         "  %planes = mul i64 %c01, %c2",
         f"  %columns.whole = and i64 %columns, -{side}",

@@ -10,6 +10,7 @@ import numpy as np
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import register_type
 from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]
 Folds = tuple[tuple[slice, slice], ...]
@@ -62,18 +63,14 @@ def _kernel(kind: str) -> CountedKernel:
     return CountedKernel(lambda name, _: _text(name, register_type(kind)))
 
 
-_NAMES = ("outer", "count", "inner", "x", "pitch", "out", "ends", "places", "begins")
-_POINTERS = ("x", "out", "ends", "places")
+_PLACES = (
+    "i64 outer", "i64 count", "i64 inner", "ptr x", "i64 pitch", "ptr out", "ptr ends",
+    "ptr places", "i64 begins",
+)  # fmt: skip
 
 
 def _text(name: str, t: str) -> str:
     """Return the function: of each window rows are added up, the first as it is or to zero."""
-    arguments = []
-    for k, x in enumerate(_NAMES):
-        arguments += [
-            f"  %{x}.at = getelementptr i64, ptr %arguments, i64 {k}",
-            f"  %{x} = load {'ptr' if x in _POINTERS else 'i64'}, ptr %{x}.at",
-        ]
     return "\n".join([
         *_row("copied", t, "bitcast {t} %one to {t}"),
         *_row("zeros", t, "bitcast {t} 0.0 to {t}"),
@@ -82,7 +79,7 @@ def _text(name: str, t: str) -> str:
         *_row("more", t, "fadd {t} %before, %one"),
         f"define void @{name}(ptr %arguments) #0 {{",
         "entry:",
-        *arguments,
+        *loads(*_PLACES),
         "  %copies = icmp ne i64 %begins, 0",
         "  br label %outward",
         "outward:",

@@ -11,6 +11,7 @@ from hloipu_runtime.kernels.native.combining import COMBINING_WORK, combination
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Text, memory_type, register_type, write
 from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import loads
 
 LARGEST_ITEM = 8
 """Bytes of an element: LLVM takes larger ones to lie as numpy need not lay them."""
@@ -210,15 +211,8 @@ def _taking_text(name: str, element_bits: int, index: str, starts: int) -> str:
 
 def _arguments(starts: int) -> list[str]:
     """Return what loads: how many vectors, the table, what goes there or comes from there."""
-    return [
-        *_argument("count", "i64", 0),
-        *_argument("table", "ptr", 1),
-        *_argument("others", "ptr", 2),
-        *_argument("stride", "i64", 3),
-        *_argument("indices", "ptr", 4),
-        *(line for k in range(starts) for line in _argument(f"bound{k}", "i64", 5 + 2 * k)),
-        *(line for k in range(starts) for line in _argument(f"pitch{k}", "i64", 6 + 2 * k)),
-    ]
+    of_starts = (x for k in range(starts) for x in (f"i64 bound{k}", f"i64 pitch{k}"))
+    return loads("i64 count", "ptr table", "ptr others", "i64 stride", "ptr indices", *of_starts)
 
 
 def _vector(bits: int, starts: int, widens: str) -> list[str]:
@@ -236,13 +230,6 @@ def _vector(bits: int, starts: int, widens: str) -> list[str]:
         if bits != 64:
             lines.append(f"  %wide{k} = {widens} i{bits} {loaded} to i64")
     return lines
-
-
-def _argument(name: str, kind: str, position: int) -> list[str]:
-    return [
-        f"  %{name}.at = getelementptr i64, ptr %arguments, i64 {position}",
-        f"  %{name} = load {kind}, ptr %{name}.at",
-    ]
 
 
 def _load(name: str, kind: str, place: str) -> list[str]:

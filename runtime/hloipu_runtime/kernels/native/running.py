@@ -11,6 +11,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]
 
@@ -41,22 +42,13 @@ def _kernel(monoid: str) -> CountedKernel:
     return CountedKernel(lambda name, _: _text(name, *_BEGINS[monoid]))
 
 
-_NAMES = ("rows", "columns", "x", "pitch", "step", "out")
-
-
 def _text(name: str, op: str, begin: str) -> str:
-    arguments = []
-    for k, x in enumerate(_NAMES):
-        arguments += [
-            f"  %{x}.at = getelementptr i64, ptr %arguments, i64 {k}",
-            f"  %{x} = load {'ptr' if x in ('x', 'out') else 'i64'}, ptr %{x}.at",
-        ]
     given = "i64 %columns, ptr %x, i64 %pitch, i64 %step, ptr %out"
     return "\n".join([
         *_some_rows("several", _ROWS, op, begin),
         *_some_rows("one", 1, op, begin),
         f"define void @{name}(ptr %arguments) #0 {{",
-        *arguments,
+        *loads("i64 rows", "i64 columns", "ptr x", "i64 pitch", "i64 step", "ptr out"),
         f"  %whole = and i64 %rows, -{_ROWS}",
         f"  call void @several({given}, i64 0, i64 %whole)",
         f"  call void @one({given}, i64 %whole, i64 %rows)",

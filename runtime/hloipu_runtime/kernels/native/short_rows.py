@@ -9,6 +9,7 @@ import numpy as np
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import register_type
 from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]
 
@@ -39,16 +40,11 @@ def _kernel(kind: str, inner: int) -> CountedKernel:
 
 def _text(name: str, t: str, inner: int) -> str:
     row, align = f"<{inner} x {t}>", f"align {4 if t == 'float' else 8}"
-    arguments = []
-    for k, x in enumerate(("outer", "count", "x", "out")):
-        arguments += [
-            f"  %{x}.at = getelementptr i64, ptr %arguments, i64 {k}",
-            f"  %{x} = load {'i64' if k < 2 else 'ptr'}, ptr %{x}.at",
-        ]
+    given = loads("i64 outer", "i64 count", "ptr x", "ptr out")
     return f"""
 define void @{name}(ptr %arguments) #0 {{
 entry:
-{chr(10).join(arguments)}
+{chr(10).join(given)}
   br label %plane
 plane:
   %o = phi i64 [0, %entry], [%o.next, %summed]

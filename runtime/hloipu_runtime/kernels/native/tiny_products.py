@@ -14,6 +14,7 @@ import numpy as np
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import register_type
 from hloipu_runtime.kernels.native.library import CodePointer, address_of
+from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]
 
@@ -75,13 +76,8 @@ def _text(name: str, t: str, m: int, k: int, n: int) -> str:
         f"declare {row} @{fused}({row}, {row}, {row})",
         f"define void @{name}(ptr %arguments) #0 {{",
         "entry:",
-        "  %count = load i64, ptr %arguments",
+        *loads("i64 count", "ptr a", "ptr b", "ptr o"),
     ]
-    for place, x in enumerate("abo", 1):
-        lines += [
-            f"  %{x}.at = getelementptr i64, ptr %arguments, i64 {place}",
-            f"  %{x} = load ptr, ptr %{x}.at",
-        ]
     lines += ["  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%next, %loop]"]
     for x, size in (("a", m * k), ("b", k * n), ("o", m * n)):
         lines += [
