@@ -179,6 +179,9 @@ def monoids_of(element_type: str) -> tuple[str, ...]:
 
 def differences(first: Array, second: Array) -> int:
     """Return how many elements have other bits; one NaN is like another."""
+    if first.dtype.kind == "c":
+        parts = ((x.real, x.imag) for x in (first, second))
+        return sum(differences(a, b) for a, b in zip(*parts, strict=True))
     if first.dtype.kind == "f":
         bits = np.dtype(f"u{first.dtype.itemsize}")
         same = np.ascontiguousarray(first).view(bits) == np.ascontiguousarray(second).view(bits)

@@ -6,6 +6,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.movement import contiguous
+from hloipu_runtime.kernels.native.settings import settings
 
 CHUNK_ELEMENTS = 1 << 16
 """Elements widened to float64 at once."""
@@ -27,7 +28,10 @@ def accumulate(x: Array, axis: int, ufunc: np.ufunc) -> Array:
     if x.size == 0:
         return x
     if inner == 1:
-        rows = contiguous(x).reshape(outer, count)
+        try:
+            rows = x.reshape(outer, count, copy=False)
+        except ValueError:  # no view has these strides
+            rows = contiguous(x).reshape(outer, count)
         return _rows(rows, ufunc).reshape(x.shape)
     if outer * inner >= WIDE_SLAB_ELEMENTS:
         return _slabs(contiguous(x).reshape(outer, count, inner), ufunc).reshape(x.shape)
@@ -45,9 +49,15 @@ def _rows(rows: Array, ufunc: np.ufunc) -> Array:
     """Accumulate along the rows of a matrix."""
     dtype = rows.dtype
     if not _is_rounding(rows, ufunc):
-        return np.asarray(ufunc.accumulate(rows, axis=1, dtype=dtype))
+        return np.asarray(ufunc.accumulate(contiguous(rows), axis=1, dtype=dtype))
     if dtype != np.float32:
-        return _in_blocks(rows, ufunc)
+        return _in_blocks(contiguous(rows), ufunc)
+    if settings().compiles:
+        from hloipu_runtime.kernels.native.running import run_natively
+
+        made = run_natively(rows, str(ufunc.__name__))
+        if made is not None:
+            return made
     out = np.empty(rows.shape, dtype)
     count, length = rows.shape
     step = max(1, CHUNK_ELEMENTS // length)

@@ -14,6 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.movement import contiguous, index_of
+from hloipu_runtime.kernels.native.settings import settings
 
 Sizes = tuple[int, ...]
 
@@ -113,10 +114,20 @@ def gathering(
     )  # fmt: skip
     table_shape = (-1, *(shape[d] for d in still))
     clamped = rows.clamped
+    apart = dims.index_vector_dim >= len(indices_shape) - 1 and not batching
+    has_points = apart and all(shape[d] == 1 for d in still) and bool(rows.starts)
+    bounds = tuple((x.limit + 1, x.pitch) for x in rows.starts)
+    taken_shape = (*rows.batch, *(1 for _ in still))
 
     def by_rows(operand: Array, indices: Array) -> Array:
         if not operand.flags.c_contiguous:
             return general(operand, indices)
+        if has_points and settings().compiles:
+            from hloipu_runtime.kernels.native.points import take_points
+
+            taken = take_points(operand, indices, bounds, taken_shape)
+            if taken is not None:
+                return place(taken)
         return place(operand.reshape(table_shape).take(clamped(indices), axis=0, mode="clip"))
 
     return by_rows

@@ -23,6 +23,7 @@ from hloipu_runtime.kernels.core.extrema import (
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, finish, identity
 from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.reduction_regions import reduce_region
 
 Sizes = tuple[int, ...]
@@ -325,6 +326,12 @@ def _fold_middle(x: Array, ufunc: np.ufunc) -> Array:
                 rest = ufunc.reduce(x[:, whole:], axis=1, dtype=dtype, keepdims=True)
                 partial = np.concatenate([partial, rest], axis=1)
             return _fold_middle(partial, ufunc)
+        if ufunc is np.add and settings().compiles:
+            from hloipu_runtime.kernels.native.short_rows import sum_natively
+
+            summed = sum_natively(x)
+            if summed is not None:
+                return summed
         return np.asarray(ufunc.reduce(x, axis=1, dtype=dtype))
     rows = x.reshape(outer, count)
     if is_by_columns(outer, count):

@@ -12,9 +12,11 @@ from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner
 from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.index_rows import IndexRows, index_rows
+from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.native.targets import Targets
 
 Sizes = tuple[int, ...]
+Bounds = tuple[tuple[int, int], ...]
 
 FEW_WINDOWS = 8
 """So few windows are combined one by one: no target has to be computed or sorted."""
@@ -64,6 +66,8 @@ class Form:
     """Batch dimensions of an update, then the window's; None: they come so."""
     row_order: tuple[int, ...] | None
     """The same of a window's dimensions: those of `order`; None: they come so."""
+    bounds: Bounds | None
+    """See `points`, where windows are single elements, each named by a vector of its own."""
 
 
 @lru_cache(maxsize=4096)
@@ -83,6 +87,8 @@ def form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimensions
     row_size = prod(shape[d] for d in order[len(moving) :])
     batch = [d for d in range(len(update)) if d not in dims.update_window_dims]
     update_order = (*batch, *dims.update_window_dims)
+    apart = dims.index_vector_dim in (len(indices), len(indices) - 1) and not batching
+    has_points = apart and row_size == prod(window) == 1 and order == tuple(sorted(order))
     return Form(
         shape,
         window,
@@ -97,6 +103,7 @@ def form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimensions
         _spread([window[d] for d in moving], [shape[d] for d in moving]),
         None if update_order == tuple(sorted(update_order)) else update_order,
         None if order == tuple(sorted(order)) else (0, *(1 + d for d in order)),
+        tuple((x.limit + 1, x.pitch) for x in rows.starts) or None if has_points else None,
     )
 
 
@@ -148,6 +155,11 @@ def scatter_as(
     """Do what `scatter` does; `form` is that of the arrays' shapes."""
     if 0 in form.shape:  # no window is inside
         return _owned(operands, how.in_place)
+    if form.bounds is not None and form.count > FEW_WINDOWS and len(operands) == 1:
+        owned = _owned(operands, how.in_place and operands[0].flags.c_contiguous)
+        if isinstance(how.combiner, str) and _by_points(form, owned[0], indices, updates[0], how):
+            return owned
+        operands, how = owned, how._replace(in_place=True)
     windows = [_windows_first(u, form) for u in updates]
     if form.count <= FEW_WINDOWS or form.window_elements >= LARGE_WINDOW_ELEMENTS:
         return _one_by_one(operands, indices, windows, form, how)
@@ -166,6 +178,15 @@ def scatter_as(
 
     combine_rows(flat, targets, taken, how.combiner, how.element_types, how.unique_indices)
     return tables if form.is_ordered else [t.transpose(form.back) for t in tables]
+
+
+def _by_points(form: Form, table: Array, indices: Array, update: Array, how: How) -> bool:
+    """Change a row-major table of single elements by a compiled kernel; say if it was done."""
+    from hloipu_runtime.kernels.native.points import combine_points
+
+    assert form.bounds is not None
+    assert isinstance(how.combiner, str)
+    return combine_points(table, indices, form.bounds, update, how.combiner, how.element_types[0])
 
 
 def _windows_first(update: Array, form: Form) -> Array:
@@ -271,23 +292,21 @@ def scattering(form: Form, how: How) -> Callable[[Array, Array, Array], Array]:
     if form.count == 1 and form.update_order is None and 0 not in form.shape:
         return partial(_one_window, form, keep)
     monoid = how.combiner if isinstance(how.combiner, str) else ""
-    points = form.is_ordered and form.window_elements == 1 and form.update_order is None
+    points = form.bounds is not None and form.update_order is None
     if not points or 0 in form.shape or form.count <= FEW_WINDOWS or how.unique_indices:
         return general
     if monoid not in ("add", "multiply") or how.element_types[0] not in _TYPES:
         return general
     combine_at, checked, shape = UFUNCS[monoid].at, form.rows.checked, form.shape
-    element_type = how.element_types[0]
-    from hloipu_runtime.kernels.native.combining import combine_natively
 
     def points_at(x: Array, indices: Array, update: Array) -> Array:
+        if settings().compiles:
+            return general(x, indices, update)
         rows, valid = checked(indices)
         if valid is not None:
             return general(x, indices, update)
-        target, numbers, values = x.reshape(-1, 1).copy(), rows.reshape(-1), update.reshape(-1, 1)
-        targets = Targets(numbers, len(target), numbers.size)
-        if not combine_natively(target, targets, values, monoid, element_type):
-            combine_at(target[:, 0], numbers.astype(np.intp), values[:, 0])
+        target = x.reshape(-1).copy()
+        combine_at(target, rows.reshape(-1).astype(np.intp), update.reshape(-1))
         return target.reshape(shape)
 
     return points_at

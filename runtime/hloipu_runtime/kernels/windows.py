@@ -18,6 +18,7 @@ from hloipu_runtime.kernels.core.extrema import (
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, identity
 from hloipu_runtime.kernels.core.movement import Index, index_of, pad
 from hloipu_runtime.kernels.core.quiet import quietly
+from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 from hloipu_runtime.kernels.windows_geometry import (
     WindowDimension,
@@ -61,7 +62,8 @@ def reduce_window(
             result = from_total_order_keys(keys, x.dtype)
         else:
             result = _all_dimensions(x, window, combiner, neutral)
-    return [take_in(inits[0], result, combiner, element_types[0])]
+    own = result if result.flags.c_contiguous and not np.may_share_memory(result, x) else None
+    return [take_in(inits[0], result, combiner, element_types[0], own)]
 
 
 def _all_dimensions(
@@ -132,11 +134,17 @@ def _fold_elements(
     ufunc = UFUNCS[monoid]
     count = window.output_size(x.shape[axis])
     out: Array | None = None
-    for position in real_positions(x.shape[axis], window):
-        slices = element_slices(x.shape[axis], window, position)
-        if slices is None:
-            continue
-        windows, elements = slices
+    found = (
+        element_slices(x.shape[axis], window, n) for n in real_positions(x.shape[axis], window)
+    )
+    folds = tuple(slices for slices in found if slices is not None)
+    if monoid == "add" and settings().compiles:
+        from hloipu_runtime.kernels.native.folding import fold_natively
+
+        made = fold_natively(x, axis, count, folds)
+        if made is not None:
+            return made
+    for windows, elements in folds:
         taken = x[_at(x.ndim, axis, elements)]
         if out is None:
             shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])

@@ -34,6 +34,12 @@ from hloipu_runtime.kernels.elementwise.compare import FEW_CHOICES
 _WALKED_ELEMENTS = 1 << 14
 """From here on values between nodes stand in buffers."""
 
+RUN_WORK = 8
+"""Of a run of elements that numpy's loop begins anew, in roundings: some 10 ns."""
+
+SHORT_RUN = 64
+"""Elements of a run, up to which beginning it takes numpy longer than what it does."""
+
 _FEW_OPS_ELEMENTS = 1 << 17
 """The same where there are two nodes at most: what is between them is written and read once."""
 
@@ -100,11 +106,11 @@ class Plan:
             constants = [np.broadcast_to(self._constant(x), shape) for x in self.results]
             return lambda arrays, outs: constants
         plain = self._plain(shapes, shape)
-        if not self._gains_at(shape):
+        if not self._gains_at(shapes, shape):
             return plain
         from hloipu_runtime.codelets.core.native_expression import natively
 
-        return natively(self.expression, self._work(shape), plain, shapes, shape)
+        return natively(self.expression, self._work(shapes, shape), plain, shapes, shape)
 
     def _plain(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
         """Return how to compute the results by numpy."""
@@ -154,7 +160,7 @@ class Plan:
             calls_of_parts = self._in_parts(shapes, shape)
             if calls_of_parts is not None:
                 return calls_of_parts
-        if self.results and not in_cache and self._gains_at(shape):
+        if self.results and not in_cache and self._gains_at(shapes, shape):
             from hloipu_runtime.codelets.core.native_expression import calls_by_kernels
 
             bound = self.bound(shapes, shape)
@@ -201,7 +207,7 @@ class Plan:
 
     def _in_parts(self, shapes: Sequence[Shape], shape: Shape) -> Straight | None:
         """Return kernels and functions of numpy as calls; None where kernels are not allowed."""
-        if not self.gain or self._work(shape) < WHOLE_CALL_WORK:
+        if not self.gain or self._work(shapes, shape) < WHOLE_CALL_WORK:
             return None
         from hloipu_runtime.kernels.native.settings import settings
 
@@ -211,18 +217,21 @@ class Plan:
 
         return calls_in_parts(self.expression, shapes, shape)
 
-    def _gains_at(self, shape: Shape) -> bool:
+    def _gains_at(self, shapes: Sequence[Shape], shape: Shape) -> bool:
         """Whether kernels may be compiled for arrays of this shape."""
         least = WHOLE_CALL_WORK if self.is_one_kernel else NATIVE_WORK
-        if not shape or not self.gain or self._work(shape) < least:
+        if not shape or self._work(shapes, shape) < least:
+            return False
+        if not self.gain and not (self.is_one_kernel and _runs(shapes, shape)):
             return False
         from hloipu_runtime.kernels.native.settings import is_there
 
         return is_there()
 
-    def _work(self, shape: Shape) -> float:
+    def _work(self, shapes: Sequence[Shape], shape: Shape) -> float:
         """Return what a kernel saves, in roundings of an element."""
-        return self.gain * rounding_work(prod(shape)) + CALL_WORK * self.saved_calls
+        saved = self.gain * rounding_work(prod(shape)) + CALL_WORK * self.saved_calls
+        return saved + RUN_WORK * _runs(shapes, shape)
 
     def walks_at(self, shape: Shape) -> bool:
         """Whether arrays of this shape are walked in blocks."""
@@ -271,6 +280,22 @@ def _shapes(plan: Plan, shapes: Sequence[Shape]) -> list[Shape]:
     for move in plan.moves:
         found[move.number] = _common_shape([found[x] for x in move.arguments])
     return found
+
+
+def _runs(shapes: Sequence[Shape], shape: Shape) -> int:
+    """Return how often numpy begins a short run of elements anew because operands repeat."""
+    repeats = {
+        tuple(
+            n == 1 < whole for n, whole in zip((1,) * (len(shape) - len(x)) + x, shape, strict=True)
+        )
+        for x in shapes
+    }
+    if not any(map(any, repeats)):
+        return 0
+    outer = len(shape)
+    while outer and all(len({x[outer - 1], x[-1]}) == 1 or shape[outer - 1] == 1 for x in repeats):
+        outer -= 1
+    return prod(shape[:outer]) if prod(shape[outer:]) <= SHORT_RUN else 0
 
 
 def _common_shape(shapes: Sequence[Shape]) -> Shape:

@@ -16,8 +16,9 @@ import numpy as np
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.movement import contiguous
 
-FEWEST_COLUMNS = 32
-"""With fewer, operands are repeated to full size first: a kernel sets up a row in some 10 ns."""
+FEWEST_COLUMNS = 2
+"""With fewer, operands are laid out to full size first: in rows, a kernel takes less for each than
+numpy does to repeat an operand's."""
 
 Sizes = tuple[int, ...]
 

@@ -15,6 +15,7 @@ from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_planning import TRANSCENDENTAL
 from hloipu_runtime.codelets.core.expression_steps import STEPS, Step
+from hloipu_runtime.codelets.core.native_complex import complex_op
 from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import is_narrow
@@ -130,7 +131,10 @@ def _node(writer: _Writer, node: Node, given: Sequence[int], types: Sequence[str
     every = [*types, node.element_type]
     if all(is_known_type(storage_type(x)) and x != "f8e8m0fnu" for x in every):
         write = LOWERINGS.get(node.op)
-        made = None if write is None else write(writer, node, given, types)
+        if "c64" in every:
+            made = complex_op(writer, node.op, dict(node.parameters), given)
+        else:
+            made = None if write is None else write(writer, node, given, types)
         if made is not None:
             return made
     step = STEPS[node.op](list(types), node.element_type, dict(node.parameters))

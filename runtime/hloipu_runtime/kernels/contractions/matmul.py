@@ -12,6 +12,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.contractions.blas_threads import ALWAYS_ONE_THREAD_FLOPS, blas_matmul
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.native.settings import settings
 
 Bilinear = Callable[[Array, Array], Array]
 
@@ -50,6 +51,8 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     tiny = lhs.ndim > 2 and k > 0 and m * k * n <= _TINY_PRODUCTS
     if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
+    if prod(lhs.shape[:-2]) >= _MANY_MATRICES and m * k * n <= _SMALL_PRODUCTS:
+        return _of_many(for_blas(lhs), for_blas(rhs), out)
     return blas_matmul(for_blas(lhs), for_blas(rhs), 2.0 * m * k * n, out)
 
 
@@ -61,9 +64,23 @@ def multiplying(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> Callable[..., Arr
         return np.multiply
     if batch and (m == n == 1 or m * k * n <= _TINY_PRODUCTS):
         return matmul
+    if prod(batch) >= _MANY_MATRICES and m * k * n <= _SMALL_PRODUCTS:
+        return _of_many
     if flops <= ALWAYS_ONE_THREAD_FLOPS:
         return np.matmul
     return lambda a, b, out=None: blas_matmul(a, b, flops, out)
+
+
+def _of_many(a: Array, b: Array, out: Array | None = None) -> Array:
+    """Multiply many small matrices, by a compiled kernel where it gives the bits of BLAS."""
+    if settings().compiles and a.shape[:-2] == b.shape[:-2]:
+        from hloipu_runtime.kernels.native.tiny_products import multiply_natively
+
+        made = multiply_natively(a, b, out)
+        if made is not None:
+            return made
+    product: Array = np.matmul(a, b, out=out)
+    return product
 
 
 def is_one_call(lhs: Array, rhs: Array) -> bool:

@@ -15,6 +15,7 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import LINE_BYTES, Array
 from hloipu_runtime.kernels.core.monoids import wrap_integer
 from hloipu_runtime.kernels.core.rounding import round_to
+from hloipu_runtime.kernels.native.settings import settings
 
 STRIP_THRESHOLD_ELEMENTS = 1 << 14
 """Below this, one plain copy is as fast as strips."""
@@ -46,6 +47,11 @@ def copy_into(target: Array, source: Array) -> None:
     if source.size < STRIP_THRESHOLD_ELEMENTS or source.shape != target.shape:
         target[...] = source
         return
+    if settings().compiles:
+        from hloipu_runtime.kernels.native.copying import copy_natively
+
+        if copy_natively(target, source):
+            return
     for strip in product(*_strips(target, source)):
         target[strip] = source[strip]
 

@@ -16,7 +16,7 @@ from hloipu_runtime.kernels.native.targets import Targets
 
 Array = np.ndarray[Any, Any]
 _Arguments = c_int64 * 11
-_COMBINING_WORK = 3
+COMBINING_WORK = 3
 """Of an element that numpy's indexed ufuncs combine, in roundings."""
 _FLOAT_OPS = {
     "add": "fadd", "multiply": "fmul",
@@ -48,7 +48,7 @@ def combine_natively(
     if not all(x.flags.c_contiguous for x in (table, rows, numbers)):
         return False
     code = combining_kernel(monoid, element_type, 8 * numbers.itemsize, int(width == 1))
-    function = None if code is None else code.code_for(_COMBINING_WORK * rows.size)
+    function = None if code is None else code.code_for(COMBINING_WORK * rows.size)
     if function is None:
         return False
     stride, into = width * table.itemsize, address_of(table)

@@ -20,11 +20,11 @@ class Instruction(NamedTuple):
     """Name in `INSTRUCTIONS`, perhaps with what it depends on behind a colon."""
     arguments: tuple[int, ...]
     type: str
-    """Of its result: f32, f64, pred, s8 to u64."""
+    """Of its result: f32, f64, c64 (both parts in one integer), pred, s8 to u64."""
 
 
 _REGISTERS = {
-    "f32": "float", "f64": "double", "pred": "i1",
+    "f32": "float", "f64": "double", "pred": "i1", "c64": "i64",
     **{f"{sign}{bits}": f"i{bits}" for sign in "su" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 _MEMORY = {**_REGISTERS, "pred": "i8"}
@@ -383,6 +383,33 @@ def _divided(g: Given, what: str) -> tuple[str, str]:
     return text.new(f"{'s' if g.type[0] == 's' else 'u'}{what} {g.kind} {x}, {safe}"), by_zero
 
 
+# --- complex numbers ------------------------------------------------------------------------------
+def _real(g: Given) -> str:
+    return _bitcast_float(g, g.text.new(f"trunc i64 {g.values[0]} to i32"))
+
+
+def _imag(g: Given) -> str:
+    upper = g.text.new(f"lshr i64 {g.values[0]}, 32")
+    return _bitcast_float(g, g.text.new(f"trunc i64 {upper} to i32"))
+
+
+def _bitcast_float(g: Given, bits: str) -> str:
+    return g.text.new(f"bitcast i32 {bits} to float")
+
+
+def _complex(g: Given) -> str:
+    real, imag = (
+        g.text.new(f"zext i32 {g.text.new(f'bitcast float {x} to i32')} to i64") for x in g.values
+    )
+    return g.text.new(f"or i64 {real}, {g.text.new(f'shl i64 {imag}, 32')}")
+
+
+def _fused_product(g: Given) -> str:
+    """Multiply the first two and add the third, rounded once."""
+    kind = g.kind
+    return g.text.call(f"llvm.fma.{g.intrinsic}", kind, *((kind, x) for x in g.values))
+
+
 # --- narrow floats --------------------------------------------------------------------------------
 def _round(g: Given) -> str:
     """Round f32 to a narrow float's grid, to nearest and ties to even; see `rounding`."""
@@ -464,6 +491,10 @@ INSTRUCTIONS: dict[str, Writer] = {
     "quotient": _quotient,
     "rest": _rest,
     "round": _round,
+    "real": _real,
+    "imag": _imag,
+    "complex": _complex,
+    "fused_product": _fused_product,
 }
 
 

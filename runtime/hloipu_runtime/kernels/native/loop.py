@@ -195,6 +195,12 @@ def _memory(name: str, position: int) -> list[str]:
     ]
 
 
+def loads(*named: str) -> list[str]:
+    """Return what loads arguments, one after another, each told as `i64 rows` or `ptr table`."""
+    pairs = enumerate(x.split() for x in named)
+    return [line for k, (kind, name) in pairs for line in _argument(f"%{name}", kind, k)]
+
+
 def _argument(name: str, kind: str, position: int) -> list[str]:
     return [
         f"  {name}.at = getelementptr i64, ptr %arguments, i64 {position}",

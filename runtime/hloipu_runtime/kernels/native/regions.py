@@ -445,7 +445,7 @@ class Region:
 
 def memory_dtype(kind: str) -> np.dtype[Any]:
     """Return numpy's type of the elements of a storage type."""
-    letters = {"f": "f", "s": "i", "u": "u"}
+    letters = {"f": "f", "s": "i", "u": "u", "c": "c"}
     return np.dtype(bool if kind == "pred" else f"{letters[kind[0]]}{int(kind[1:]) // 8}")
 
 

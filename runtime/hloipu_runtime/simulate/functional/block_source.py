@@ -8,12 +8,14 @@ that is more than calls, `t1` a value within a node.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight
+from hloipu_runtime.kernels.core.movement import STRIP_THRESHOLD_ELEMENTS, reshape
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.program import Value
@@ -133,7 +135,10 @@ class BlockSource:
         """Return what a piece takes of its value."""
         source = f"v[{piece.value}]"
         if self.table[piece.value].shape != piece.view:
-            source += f".reshape({self.names.of('c', piece.view)})"
+            view = self.names.of("c", piece.view)
+            is_large = prod(piece.view) >= STRIP_THRESHOLD_ELEMENTS
+            of_large = f"{self.names.of('f', reshape)}({source}, {view})" if is_large else ""
+            source = of_large or f"{source}.reshape({view})"
         origin, _ = cuts_of(piece)
         if origin != tuple(slice(0, size) for size in piece.view):
             source += f"[{self.names.of('c', origin)}]"

@@ -246,6 +246,8 @@ class RegionReductions(RegionExpressions):
 
 def _op(monoid: str, kind: str) -> str:
     is_float = kind in ("f32", "f64")
+    if kind == "c64":
+        raise Refused
     if monoid in ("maximum", "minimum"):
         name = monoid[:3]
         if kind == "pred":

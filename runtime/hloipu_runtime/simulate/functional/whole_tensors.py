@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.kernels.core.movement import reshape
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value
@@ -119,7 +120,7 @@ def assembling(definition: Definition, node: Node, value: Value) -> Run:
 
 
 def _viewed(source: Array, view: Sizes) -> Array:
-    return source if source.shape == view else source.reshape(view)
+    return source if source.shape == view else reshape(source, view)
 
 
 def cuts_of(piece: Piece) -> tuple[tuple[slice, ...], tuple[slice, ...]]:

@@ -9,8 +9,10 @@ from hloipu_runtime.codelets.core import expression_plan, native_expression
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.native_expression import NativeExpression, kept_buffers
+from hloipu_runtime.codelets.core.native_lowering import NumpyStep, lowered
 from hloipu_runtime.codelets.core.straight import run_calls
 from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.elementwise.complex_binary import join
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
     TYPES,
@@ -34,6 +36,33 @@ def test_every_op_has_the_same_bits(element_type: str) -> None:
     for settings in (nullcontext(), computing()):  # the second one flushes subnormals
         with settings, np.errstate(all="ignore"):
             arrays = [some_values(x, 1003, generator) for x in expression.operand_types]
+            by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
+        assert wrong_nodes(expression, *by_both) == {}
+
+
+@pytest.mark.parametrize("size", [1, 7, 1003])
+def test_complex_numbers_have_the_same_bits(size: int) -> None:
+    generator = np.random.default_rng(7)
+    pairs = [("add", (0, 1)), ("subtract", (0, 1)), ("multiply", (0, 1)), ("multiply", (0, 0))]
+    nodes = [Node(op, given, "c64") for op, given in pairs]
+    nodes += [Node("negate", (5,), "c64"), Node("select", (2, 0, 1), "c64")]
+    nodes += [Node(op, (0,), "f32") for op in ("real", "imag", "abs")]
+    nodes += [
+        Node("complex", (9, 11), "c64"),
+        Node("sqrt", (12,), "c64"),
+        Node("abs", (13,), "f32"),
+    ]
+    nodes += [Node("compare", (0, 1), "pred", (("direction", x),)) for x in ("EQ", "NE")]
+    made = range(3, 3 + len(nodes))
+    expression = Expression(("c64", "c64", "pred"), tuple(nodes), tuple(made))
+    parts = lowered(expression, halves=False).parts
+    assert sum(isinstance(x, NumpyStep) for x in parts) == 1  # the root
+    for settings in (nullcontext(), computing()):
+        with settings, np.errstate(all="ignore"):
+            four = [some_values("f32", size, generator) for _ in range(4)]
+            x, y = (join(a, b, np.complex64) for a, b in (four[:2], four[2:]))
+            x[::3] = y[::3]
+            arrays = [x, y, some_values("pred", size, generator)]
             by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
         assert wrong_nodes(expression, *by_both) == {}
 

@@ -9,6 +9,12 @@ import hloipu
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.best_of_rows import MOST, _kernel, best_natively
 from hloipu_runtime.kernels.native.combining import combining_kernel
+from hloipu_runtime.kernels.native.points import (
+    _taking_kernel,
+    combine_points,
+    points_kernel,
+    take_points,
+)
 from hloipu_runtime.kernels.native.random_words import _kernel as random_kernel
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from hloipu_runtime.kernels.native.targets import Targets
@@ -65,6 +71,61 @@ def test_rows_are_combined_in_order(element_type: str) -> None:
                         wanted = _one_by_one(table, targets, rows, monoid, element_type)
                     for made in combined_rows(table, targets, rows, monoid, element_type):
                         assert differences(wanted, made) == 0, (monoid, count)
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("element_type", TYPES)
+def test_elements_are_combined_in_order(element_type: str) -> None:
+    """Each named by a vector of one or two starts, some of them out of bounds."""
+    generator = np.random.default_rng(9)
+    for monoid in (*monoids_of(element_type), "assign"):
+        for shape, dtype, count in (
+            ((7,), np.int32, 90), ((400,), np.int64, 500), ((5, 3), np.int32, 200),
+            ((3, 4), np.uint32, 60), ((9,), np.int32, 1),
+        ):  # fmt: skip
+            bounds = tuple((n, int(np.prod(shape[d + 1 :]))) for d, n in enumerate(shape))
+            table = some_values(element_type, int(np.prod(shape)), generator).reshape(shape)
+            starts = [generator.integers(-1, n + 1, count).astype(dtype) for n in shape]
+            starts[0] = np.where(generator.random(count) < 0.5, np.sort(starts[0]), starts[0])
+            places = np.stack(starts, -1)
+            some = some_values(element_type, count, generator)
+            numbers = np.array([_flat(at, shape) for at in places.astype(np.int64)])
+            targets = Targets(numbers, table.size, count)
+            kernel = points_kernel(monoid, element_type, 8 * places.itemsize, len(shape))
+            assert kernel is not None
+            for updates in (some, np.broadcast_to(some[:1], some.shape)):
+                for setting in (nullcontext(), computing()):
+                    with setting, np.errstate(all="ignore"), native_kernels(FAST):
+                        assert kernel.code_for(AT_ONCE)
+                        flat, rows = table.reshape(-1, 1), updates.reshape(-1, 1)
+                        wanted = _one_by_one(flat, targets, rows, monoid, element_type)
+                        made = table.copy()
+                        assert combine_points(made, places, bounds, updates, monoid, element_type)
+                    assert differences(wanted, made.reshape(-1, 1)) == 0, (monoid, shape)
+
+
+@pytest.mark.parametrize("index", ["i4", "i8", "u4"])
+@pytest.mark.parametrize("kind", ["?", "i2", "f4", "c8", "c16"])
+def test_elements_are_taken_where_they_are(kind: str, index: str) -> None:
+    generator = np.random.default_rng(10)
+    for shape in ((40,), (6, 5), (3, 4, 5)):
+        table = generator.integers(0, 99, shape).astype(kind)
+        starts = [generator.integers(-2, n + 2, (7, 30)).astype(index) for n in shape]
+        starts[0][0, 0] = np.iinfo(index).max
+        at = tuple(np.clip(x, 0, n - 1) for x, n in zip(starts, shape, strict=True))
+        bounds = tuple((n, int(np.prod(shape[d + 1 :]))) for d, n in enumerate(shape))
+        with native_kernels(FAST):
+            assert _taking_kernel(8 * table.itemsize, index, len(shape)).code_for(AT_ONCE)
+            taken = take_points(table, np.stack(starts, -1), bounds, (7, 30))
+        assert (taken is None) == (kind == "c16")
+        if taken is not None:
+            np.testing.assert_array_equal(taken, table[at])
+
+
+def _flat(at: Array, shape: tuple[int, ...]) -> int:
+    if any(not 0 <= x < n for x, n in zip(at.tolist(), shape, strict=True)):
+        return -1
+    return int(np.ravel_multi_index(at.tolist(), shape))
 
 
 def _in_total_order(value: Array) -> int:

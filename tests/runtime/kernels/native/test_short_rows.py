@@ -1,0 +1,41 @@
+"""Short rows are added up by kernels with numpy's bits."""
+
+from contextlib import nullcontext
+
+import numpy as np
+import pytest
+
+from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from hloipu_runtime.kernels.native.short_rows import _kernel, sum_natively
+from hloipu_runtime.kernels.reduction import reduce_monoid
+from tests.support.native_cases import AT_ONCE, differences, some_values
+
+pytestmark = pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+@pytest.mark.parametrize(
+    "sizes", [(40, 50, 3), (1, 128, 32), (7, 1, 2), (5, 300, 4), (1, 5, 31), (3, 64, 16)]
+)
+def test_sums_have_the_same_bits(kind: str, sizes: tuple[int, int, int]) -> None:
+    x = some_values(kind, int(np.prod(sizes)), np.random.default_rng(5)).reshape(sizes)
+    for setting in (nullcontext(), computing()):
+        with setting, np.errstate(all="ignore"):
+            with native_kernels(Settings(is_on=False)):
+                wanted = reduce_monoid(x, "add", (1,))
+                by_numpy = np.add.reduce(x, axis=1)
+            with native_kernels(Settings(keeps=False)):
+                assert _kernel(kind, sizes[2]).code_for(AT_ONCE)
+                made, own = reduce_monoid(x, "add", (1,)), sum_natively(x)
+        assert differences(made, wanted) == 0
+        assert own is not None
+        assert differences(own, by_numpy) == 0
+
+
+def test_what_lies_otherwise_is_numpys() -> None:
+    with native_kernels(Settings(keeps=False)):
+        for shape in ((3, 4, 1), (3, 4, 33), (3, 0, 4)):
+            assert sum_natively(np.ones(shape, np.float32)) is None
+        assert sum_natively(np.ones((3, 4, 5), np.int32)) is None
+        assert sum_natively(np.ones((3, 4, 5), np.float32).transpose(2, 1, 0)) is None
