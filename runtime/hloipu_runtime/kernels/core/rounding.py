@@ -255,8 +255,7 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
     bits = x.view(unsigned)
     addend = np.bitwise_and(bits, by.infinity)
     overflow = addend.max() >= by.highest
-    if overflow:
-        nans = np.isnan(x)
+    nans = np.isnan(x) if overflow and not grid.nan else None
     # Exponent bits alone are powers of two, 0 and infinity. With numbers numpy's clip is twice as
     # fast as its maximum.
     powers = addend.view(x.dtype)
@@ -276,15 +275,16 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
         np.copyto(out, rounded, casting="same_kind")
 
 
-def _settle_overflow(rounded: Array, nans: Array, grid: Grid) -> None:
+def _settle_overflow(rounded: Array, nans: Array | None, grid: Grid) -> None:
     """Replace numbers beyond the largest, and NaN where the format has none, in place."""
     if grid.overflow == "saturate":
         np.clip(rounded, -grid.largest, grid.largest, out=rounded)
     else:
         replacement = rounded.dtype.type(np.inf if grid.overflow == "infinity" else np.nan)
         beyond = np.absolute(rounded) > grid.largest
-        np.copyto(rounded, np.copysign(replacement, rounded), where=beyond)
-    if not grid.nan:
+        if beyond.any():
+            rounded[beyond] = np.copysign(replacement, rounded[beyond])
+    if nans is not None:
         np.copyto(rounded, -0.0, where=nans)
 
 
