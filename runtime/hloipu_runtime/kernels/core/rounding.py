@@ -50,6 +50,10 @@ class _Rounder:
     """The smallest normal number of the grid."""
     lift: Array
     """From an element's exponent bits to its addend."""
+    beyond: Array
+    """The power of two that makes the wide dtype overflow just where the grid does."""
+    back: Array
+    """One over it."""
 
 
 def _constant(value: float, dtype: Any) -> Array:
@@ -76,6 +80,8 @@ def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
         highest_power=_constant(2.0**highest, dtype),
         lowest=_constant(2.0**grid.min_exponent, dtype),
         lift=_constant(lift, bits),
+        beyond=_constant(2.0 ** (bias - highest), dtype),
+        back=_constant(2.0 ** (highest - bias), dtype),
     )
 
 
@@ -271,20 +277,22 @@ def _round_to_grid(x: Array, element_type: str, out: Array) -> None:
         # Every zero came out as +0; nothing else has lost its sign.
         np.bitwise_or(whole, np.bitwise_and(bits, by.sign, addend), whole)
     if overflow:
-        _settle_overflow(rounded, nans, grid)
+        _settle_overflow(rounded, nans, by)
     if rounded is not out:
         np.copyto(out, rounded, casting="same_kind")
 
 
-def _settle_overflow(rounded: Array, nans: Array | None, grid: Grid) -> None:
+def _settle_overflow(rounded: Array, nans: Array | None, by: _Rounder) -> None:
     """Replace numbers beyond the largest, and NaN where the format has none, in place."""
-    if grid.overflow == "saturate":
-        np.clip(rounded, -grid.largest, grid.largest, out=rounded)
+    largest = by.grid.largest
+    if by.grid.overflow == "saturate":
+        np.clip(rounded, -largest, largest, out=rounded)
+    elif by.grid.overflow == "infinity":
+        np.multiply(rounded, by.beyond, rounded)
+        np.multiply(rounded, by.back, rounded)
     else:
-        replacement = rounded.dtype.type(np.inf if grid.overflow == "infinity" else np.nan)
-        beyond = np.absolute(rounded) > grid.largest
-        if beyond.any():
-            rounded[beyond] = np.copysign(replacement, rounded[beyond])
+        beyond = np.absolute(rounded) > largest
+        np.copyto(rounded, np.copysign(rounded.dtype.type(np.nan), rounded), where=beyond)
     if nans is not None:
         np.copyto(rounded, -0.0, where=nans)
 
