@@ -80,7 +80,7 @@ class _Environment:
         self._set(words)
 
 
-KEPT_BYTES = 8 << 20
+KEPT_BYTES = 4 << 20
 """Arrays up to this size are kept, twice as much of them together. Assumed: small beside a process.
 """
 
