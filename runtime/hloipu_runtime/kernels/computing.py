@@ -5,6 +5,8 @@ import platform
 import sys
 from functools import cache
 
+import numpy as np
+
 from hloipu_runtime.kernels.contractions.blas_threads import (
     begin_with_blas_threads,
     give_back_blas_threads,
@@ -78,6 +80,23 @@ class _Environment:
         self._set(words)
 
 
+KEPT_BYTES = 4 << 20
+"""Arrays up to this size are kept, twice as much of them together. Assumed: small beside a process.
+"""
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Have glibc keep what arrays of some size leave free, for those to come.
+
+    At first every array of 128 KiB is mapped anew and unmapped at its end, and touching its pages
+    for the first time takes as long as several operations on it. Once mapped memory was freed,
+    glibc keeps what is no larger, and gives back what lies free beyond twice that (mallopt(3),
+    M_MMAP_THRESHOLD). A program whose arrays are of a few hundred KiB would never come there.
+    """
+    np.empty(KEPT_BYTES, np.uint8)  # freed at once, no page of it touched
+
+
 class computing:
     """Let no operation warn, flush subnormals, and give BLAS its threads back at the end.
 
@@ -89,6 +108,7 @@ class computing:
 
     def __enter__(self) -> None:
         begin_with_blas_threads()
+        keep_freed_memory()
         self._quiet = warnings_off()
         self._quiet.__enter__()
         self._flushing = flushing_subnormals()

@@ -1,3 +1,7 @@
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -26,3 +30,30 @@ def test_the_mode_ends_with_an_error_too() -> None:
     with pytest.raises(KeyError), flushing_subnormals():
         raise KeyError
     assert np.float32(1e-40) * np.float32(2) != 0
+
+
+_FRESH_PAGES = """
+import resource, sys
+import numpy as np
+from hloipu_runtime.kernels.computing import computing
+
+def make():
+    kept = [np.zeros(1 << 18, np.uint8) + np.uint8(1) for _ in range(16)]
+
+with computing():
+    make()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        make()
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+print(faults)
+"""
+
+
+def test_arrays_of_a_run_come_to_lie_where_freed_ones_lay() -> None:
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("another allocator than glibc's")
+    done = subprocess.run(
+        [sys.executable, "-c", _FRESH_PAGES], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 64  # of ten times a thousand pages

@@ -48,6 +48,27 @@ def test_f32_rounds_as_ml_dtypes_does(element_type: str) -> None:
     assert not bad.any(), x[bad][:5]
 
 
+def test_few_bf16_round_as_many_do_payloads_of_nan_included() -> None:
+    x = np.concatenate([_f32_near_every_bf16(), _random_bits(1 << 16)])
+    many = round_to(x, "bf16")
+    few = [round_to(part, "bf16") for part in np.array_split(x, 1000)]
+    np.testing.assert_array_equal(np.concatenate(few).view(np.uint32), many.view(np.uint32))
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16", "f8e4m3fn"])
+@pytest.mark.parametrize("count", [1, 40, 300, 1500, 5000])
+def test_any_number_of_sums_and_products_rounds_alike(element_type: str, count: int) -> None:
+    grid = GRIDS[element_type]
+    rng = np.random.default_rng(8)
+    sizes = np.exp2(rng.uniform(grid.min_exponent - 3, 3, (2, 9000))).astype(np.float32)
+    x, y = round_to(sizes * rng.choice(f32([-1, 1]), sizes.shape), element_type)
+    for opcode in _ARITHMETIC:
+        with computing():
+            whole = binary(opcode, x, y, element_type)
+            part = binary(opcode, x[:count], y[:count], element_type)
+        np.testing.assert_array_equal(part.view(np.uint32), whole[:count].view(np.uint32))
+
+
 def _random_bits(count: int) -> Array:
     bits = np.random.default_rng(5).integers(0, 1 << 32, count, np.uint32)
     return np.asarray(bits.view(np.float32))
