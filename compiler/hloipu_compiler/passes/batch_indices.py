@@ -99,7 +99,7 @@ def _gather(draft: Draft, op: Instruction) -> Instruction | None:
     batched = _batched(draft, merged, _GATHER, 1)
     if batched is None:
         return None
-    at = draft.add(op, "gather", shape, batched.operands, batched.attributes)
+    at = draft.add(op, op.opcode, shape, batched.operands, batched.attributes)
     return became(op, "reshape", (at,))
 
 
@@ -264,7 +264,7 @@ def _moved(old: Sequence[int], new: Sequence[int], d: int) -> int:
     return after[before.index(d)]
 
 
-_RULES = {"gather": _gather, "scatter": _scatter}
+_RULES = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 
 
 @register
