@@ -115,14 +115,20 @@ def _scatter(draft: Draft, op: Instruction) -> Instruction | None:
     if apart is None:
         return _batched(draft, op, _SCATTER, count)
     rows, windows, attributes = apart
-    operands = [*op.operands[:count], draft.made[op.operands[count]].operands[0]]
+    joined = draft.made[op.operands[count]].operands[0]
+    operands = (*op.operands[:count], joined, *op.operands[count + 1 :])
+    batched = _batched(
+        draft, op._replace(operands=operands, attributes=attributes), _SCATTER, count
+    )
+    if batched is None:
+        return None
+    updates = []
     for i in op.operands[count + 1 :]:
-        update_shape = draft.made[i].shape
-        assert isinstance(update_shape, ArrayShape)
-        shape = plain(update_shape.element_type, (*rows, *windows))
-        operands.append(draft.add(op, "reshape", shape, (i,)))
-    merged = op._replace(operands=tuple(operands), attributes=attributes)
-    return _batched(draft, merged, _SCATTER, count)
+        shape = draft.made[i].shape
+        assert isinstance(shape, ArrayShape)
+        whole = plain(shape.element_type, (*rows, *windows))
+        updates.append(draft.add(op, "reshape", whole, (i,)))
+    return batched._replace(operands=(*batched.operands[: count + 1], *updates))
 
 
 def _rows_apart(
