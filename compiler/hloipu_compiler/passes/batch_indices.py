@@ -9,7 +9,8 @@ Source: openxla/xla `xla/hlo/utils/hlo_sharding_util.cc` (GetGatherScatterBatchP
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from math import prod
 from typing import ClassVar, NamedTuple
 
@@ -276,11 +277,25 @@ _RULES = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 @register
 @dataclass(frozen=True, slots=True)
 class BatchIndices(Pass):
-    """Gives gathers and scatters whose indices count along a batch batching dimensions instead."""
+    """Gives gathers and scatters whose indices count along a batch batching dimensions instead.
+
+    Diagonals, of which all components count, stay: nothing is looked up in a row.
+    """
 
     name: ClassVar[str] = "batch-indices"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
 
     def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
         """Return the module with such ops, new ones on the IPUs of these."""
-        return rewritten_in_place(module, plan, lambda _: _RULES)
+        rules = {opcode: partial(_but_diagonals, rule) for opcode, rule in _RULES.items()}
+        return rewritten_in_place(module, plan, lambda _: rules)
+
+
+def _but_diagonals(
+    rule: Callable[[Draft, Instruction], Instruction | None], draft: Draft, op: Instruction
+) -> Instruction | None:
+    joined = draft.made[op.operands[len(op.operands) // 2]]
+    all_count = joined.opcode == "concatenate" and all(
+        _counts_along(draft.made, i) >= 0 for i in joined.operands
+    )
+    return None if all_count else rule(draft, op)
