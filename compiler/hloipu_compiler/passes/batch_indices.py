@@ -2,20 +2,34 @@
 
 What PyTorch's `gather` and `scatter` are lowered to, and `vmap` of older JAX, has indices
 `concatenate(iota, ..., i)`: of row r of a batch, element i of row r. Each row needs its own row
-alone, which dimension rules see where the dimension is a batching one.
+alone, which dimension rules see where the dimension is a batching one. XLA's optimised texts have
+all rows merged into one dimension, and windows of one element where the index is
+(openxla/xla `xla/service/gather_simplifier.cc`, `scatter_simplifier.cc`): they are taken apart.
 Source: openxla/xla `xla/hlo/utils/hlo_sharding_util.cc` (GetGatherScatterBatchParallelDims).
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import prod
+from typing import ClassVar, NamedTuple
 
 from hloipu_compiler.ir.attributes import Attributes, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
-from hloipu_compiler.passes.framework.rewriting import Draft, rewritten, with_each
+from hloipu_compiler.passes.algebra.movement import became
+from hloipu_compiler.passes.framework.pass_base import NO_DEAD_CODE, Facts, Pass
+from hloipu_compiler.passes.framework.registry import register
+from hloipu_compiler.passes.framework.rewriting import (
+    Draft,
+    rewritten,
+    rewritten_in_place,
+    with_each,
+)
 from hloipu_compiler.passes.loops.loop_state import without_dead
+from hloipu_compiler.plan.plan import Plan
+from hloipu_runtime.frozen import dataclass
 
 _HANDED_ON = frozenset(("convert", "copy"))
 _LOOKED_THROUGH = _HANDED_ON | frozenset("broadcast reshape".split())
@@ -36,24 +50,25 @@ class _Names(NamedTuple):
     """Batching dimensions of the operand."""
     rows: str
     """Those of the indices, in the same order."""
+    windows: str
+    """Dimensions of windows, in the result of a gather or the updates of a scatter."""
 
 
 _GATHER = _Names(
     "collapsed_slice_dims", "start_index_map", "operand_batching_dims",
-    "start_indices_batching_dims",
+    "start_indices_batching_dims", "offset_dims",
 )  # fmt: skip
 _SCATTER = _Names(
     "inserted_window_dims", "scatter_dims_to_operand_dims", "input_batching_dims",
-    "scatter_indices_batching_dims",
+    "scatter_indices_batching_dims", "update_window_dims",
 )  # fmt: skip
 
 
 def with_batch_indices(module: Module) -> Module:
     """Return a verified module whose gathers and scatters say which indices only count."""
-    rules = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 
     def changed(computation: Computation) -> Computation:
-        batched = rewritten(module, computation, rules)
+        batched = rewritten(module, computation, _RULES)
         return batched if batched is computation else _swept(computation, batched)
 
     return with_each(module, changed)
@@ -73,11 +88,83 @@ def _swept(old: Computation, new: Computation) -> Computation:
 
 
 def _gather(draft: Draft, op: Instruction) -> Instruction | None:
-    return _batched(draft, op, _GATHER, 1)
+    sizes = list(op.attributes.integers("slice_sizes"))
+    apart = _rows_apart(draft, op, _GATHER, 1, sizes)
+    if apart is None:
+        return _batched(draft, op, _GATHER, 1)
+    rows, windows, attributes = apart
+    assert isinstance(op.shape, ArrayShape)
+    shape = plain(op.shape.element_type, (*rows, *windows))
+    operands = (op.operands[0], draft.made[op.operands[1]].operands[0])
+    merged = op._replace(shape=shape, operands=operands, attributes=attributes)
+    batched = _batched(draft, merged, _GATHER, 1)
+    if batched is None:
+        return None
+    at = draft.add(op, op.opcode, shape, batched.operands, batched.attributes)
+    return became(op, "reshape", (at,))
 
 
 def _scatter(draft: Draft, op: Instruction) -> Instruction | None:
-    return _batched(draft, op, _SCATTER, len(op.operands) // 2)
+    count = len(op.operands) // 2
+    dropped = op.attributes.integers(_SCATTER.dropped)
+    update = draft.made[op.operands[count + 1]]
+    sizes = [1] * len(_sizes(draft.made[op.operands[0]]))
+    kept = [d for d in range(len(sizes)) if d not in dropped]
+    for d, place in zip(kept, op.attributes.integers(_SCATTER.windows), strict=False):
+        sizes[d] = _sizes(update)[place]
+    apart = _rows_apart(draft, op, _SCATTER, count, sizes)
+    if apart is None:
+        return _batched(draft, op, _SCATTER, count)
+    rows, windows, attributes = apart
+    joined = draft.made[op.operands[count]].operands[0]
+    operands = (*op.operands[:count], joined, *op.operands[count + 1 :])
+    batched = _batched(
+        draft, op._replace(operands=operands, attributes=attributes), _SCATTER, count
+    )
+    if batched is None:
+        return None
+    updates = []
+    for i in op.operands[count + 1 :]:
+        shape = draft.made[i].shape
+        assert isinstance(shape, ArrayShape)
+        whole = plain(shape.element_type, (*rows, *windows))
+        updates.append(draft.add(op, "reshape", whole, (i,)))
+    return batched._replace(operands=(*batched.operands[: count + 1], *updates))
+
+
+def _rows_apart(
+    draft: Draft, op: Instruction, names: _Names, place: int, sizes: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...], Attributes] | None:
+    """Return the rows that indices merge, windows without ones, and what an op on those has.
+
+    `sizes`: of a window along each dimension of the operand. None where nothing that counts is
+    merged.
+    """
+    made, read = draft.made, op.attributes.integers
+    indices = made[op.operands[place]]
+    joined = made[indices.operands[0]] if indices.opcode == "reshape" else indices
+    if joined is indices or joined.opcode != "concatenate":
+        return None
+    *rows, components = _sizes(joined)
+    vector = len(rows)
+    is_merged = _sizes(indices) == (prod(rows), components) and len(rows) > 1
+    is_last = joined.attributes.integers("dimensions") == (vector,)
+    is_vector = op.attributes.integer("index_vector_dim") == 1
+    windows = read(names.windows)
+    if not (is_merged and is_last and is_vector) or read(names.batch):
+        return None
+    if windows != tuple(range(1, 1 + len(windows))):
+        return None
+    if all(_counts_along(made, i) in (-1, vector) for i in joined.operands):
+        return None
+    dropped = {*read(names.dropped), *(d for d in read(names.mapped) if sizes[d] == 1)}
+    left = tuple(size for d, size in enumerate(sizes) if d not in dropped)
+    attributes = op.attributes.replaced(
+        **{names.dropped: tuple(sorted(dropped))},
+        **{names.windows: tuple(range(vector, vector + len(left)))},
+        index_vector_dim=vector,
+    )
+    return tuple(rows), left, attributes
 
 
 def _batched(draft: Draft, op: Instruction, names: _Names, place: int) -> Instruction | None:
@@ -182,3 +269,33 @@ def _moved(old: Sequence[int], new: Sequence[int], d: int) -> int:
     if d not in before or [old[i] for i in before] != [new[i] for i in after]:
         return -1
     return after[before.index(d)]
+
+
+_RULES = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class BatchIndices(Pass):
+    """Gives gathers and scatters whose indices count along a batch batching dimensions instead.
+
+    Diagonals, of which all components count, stay: nothing is looked up in a row.
+    """
+
+    name: ClassVar[str] = "batch-indices"
+    breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with such ops, new ones on the IPUs of these."""
+        rules = {opcode: partial(_but_diagonals, rule) for opcode, rule in _RULES.items()}
+        return rewritten_in_place(module, plan, lambda _: rules)
+
+
+def _but_diagonals(
+    rule: Callable[[Draft, Instruction], Instruction | None], draft: Draft, op: Instruction
+) -> Instruction | None:
+    joined = draft.made[op.operands[len(op.operands) // 2]]
+    all_count = joined.opcode == "concatenate" and all(
+        _counts_along(draft.made, i) >= 0 for i in joined.operands
+    )
+    return None if all_count else rule(draft, op)

@@ -6,6 +6,7 @@ from hloipu_compiler.passes.algebra.indexing import CompareScattered
 from hloipu_compiler.passes.algebra.products import NarrowProducts
 from hloipu_compiler.passes.algebra.repeats import CheapenDivisions, FactorSums
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
+from hloipu_compiler.passes.batch_indices import BatchIndices
 from hloipu_compiler.passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from hloipu_compiler.passes.eliminate_dead_code import EliminateDeadCode
 from hloipu_compiler.passes.expand_borders import ExpandBorders
@@ -52,6 +53,7 @@ _FRONT = (
 _ABSORB = Group((AbsorbViews(), EliminateDeadCode()), MOST_ROUNDS)
 
 _BACK = (
+    BatchIndices(),
     CompareScattered(),
     _ABSORB,
     FactorSums(),

@@ -44,6 +44,8 @@ class Option:
     """Brought to a tile, or made there, whichever is more."""
     stays: bool
     """Whether the grid is where an operand lies already."""
+    slices: int = 1
+    """In which windows are brought and written, one after the other."""
 
     def then(self, cycles: Cycles, held_bytes: int) -> "Option":
         """Return the option with the price of what must follow, on tiles that hold so much."""
@@ -164,6 +166,7 @@ def planned_options(
             option.placement.tiles.count,
             option.cycles,
             option.held_bytes,
+            (("slices", option.slices),) if option.slices > 1 else (),
         )
 
     one = choice(chosen)

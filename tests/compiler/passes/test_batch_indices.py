@@ -21,6 +21,14 @@ PUT = (
     "update_window_dims={}, inserted_window_dims={0,1}, scatter_dims_to_operand_dims=%s, "
     "index_vector_dim=2, to_apply=add"
 )
+MERGED_TAKE = (
+    "offset_dims={1,2,3}, collapsed_slice_dims={}, start_index_map={0,1}, index_vector_dim=1, "
+    "slice_sizes={1,1,2}"
+)
+MERGED_PUT = (
+    "update_window_dims={1,2}, inserted_window_dims={}, scatter_dims_to_operand_dims={1,0}, "
+    "index_vector_dim=1, to_apply=add"
+)
 CASES: dict[str, tuple[str, tuple[int, ...]]] = {
     "a gather along rows": (
         f"{ROWS}{COUNTED}  b = s32[6,2,2] concatenate(k, j), dimensions={{2}}\n"
@@ -40,6 +48,21 @@ CASES: dict[str, tuple[str, tuple[int, ...]]] = {
         "  l = s32[6,6,1] iota(), iota_dimension=1\n"
         "  b = s32[6,6,2] concatenate(l, k), dimensions={2}\n"
         f"  ROOT g = f32[6,6] gather(x, b), {TAKE % '{0,1}'}", (1,),
+    ),
+    "a gather whose rows are merged": (
+        f"{ROWS}{COUNTED}  b = s32[6,2,2] concatenate(k, j), dimensions={{2}}\n"
+        "  c = s32[12,2] reshape(b)\n  w = f32[6,6,3] broadcast(x), dimensions={0,1}\n"
+        f"  ROOT g = f32[12,1,1,2] gather(w, c), {MERGED_TAKE}", (0,),
+    ),
+    "a scatter whose rows are merged": (
+        f"{ROWS}{COUNTED}  b = s32[6,2,2] concatenate(j, k), dimensions={{2}}\n"
+        "  c = s32[12,2] reshape(b)\n  u = f32[6,2] parameter(2)\n  v = f32[12,1,1] reshape(u)\n"
+        f"  ROOT g = f32[6,6] scatter(x, c, v), {MERGED_PUT}", (0,),
+    ),
+    "merged rows of which nothing counts": (
+        f"{ROWS}{COUNTED}  b = s32[6,2,2] concatenate(j, j), dimensions={{2}}\n"
+        "  c = s32[12,2] reshape(b)\n  w = f32[6,6,3] broadcast(x), dimensions={0,1}\n"
+        f"  ROOT g = f32[12,1,1,2] gather(w, c), {MERGED_TAKE}", (),
     ),
     "fewer rows than the operand has": (
         "i = s32[4,2,1] parameter(1)\n  k = s32[4,2,1] iota(), iota_dimension=0\n"

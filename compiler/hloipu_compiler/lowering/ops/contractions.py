@@ -23,7 +23,7 @@ from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.contractions.contraction import free_dims
-from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles, whole_box
+from hloipu_runtime.program.mapping import Mapping, Sizes, Tiles
 
 
 @lowers("dot")
@@ -135,7 +135,7 @@ def _slices_of(
     that is cut with them; -1: none.
     """
     context, placed, _, operands, result = given
-    from hloipu_compiler.lowering.ops.slices import resized, spread
+    from hloipu_compiler.lowering.ops.slices import resized, slice_at, spread
     from hloipu_compiler.planners.slicing import Slices
 
     builder = context.builder
@@ -166,11 +166,7 @@ def _slices_of(
             mapping = Mapping(placed.placement.tiles, spans)
             if low == 0:
                 whole[number] = spread(builder, whole[number], Slices(dimension, step, mapping))
-            starts = resized((0,) * len(shape), dimension, low)
-            piece = (whole[number], whole[number].shape, whole_box(shape), starts)
-            pair[number] = builder.assembled(
-                whole[number].element_type, shape, [piece], mapping=mapping
-            )
+            pair[number] = slice_at(builder, whole[number], dimension, low, shape, mapping)
         yield low, (pair[0], pair[1])
 
 

@@ -32,6 +32,15 @@ def spread(builder: Builder, source: TileTensor, slices: Slices) -> TileTensor:
     return replace(source, variable=builder.copied([(source, place)])[0])
 
 
+def slice_at(
+    builder: Builder, source: TileTensor, dimension: int, low: int, shape: Sizes, mapping: Mapping
+) -> TileTensor:
+    """Bring the slice of a value that begins at `low` along a dimension, of sizes `shape`."""
+    starts = resized((0,) * len(shape), dimension, low)
+    piece = (source, source.shape, whole_box(shape), starts)
+    return builder.assembled(source.element_type, shape, [piece], mapping=mapping)
+
+
 def put_together(
     builder: Builder, parts: Sequence[TileTensor], dimension: int, result: Tensor
 ) -> TileTensor:

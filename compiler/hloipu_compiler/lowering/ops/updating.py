@@ -5,9 +5,9 @@ what falls into its range. What reads a place that data decides either has all o
 on each tile, or each tile offers what it has of it and the offers are put together.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -21,17 +21,12 @@ from hloipu_compiler.lowering.ops.reductions import reduce
 from hloipu_compiler.planners.indexed_grids import (
     Option,
     best_of,
-    placed,
     planned_options,
-    priced,
-    searched,
-    tiles_worth,
-    where_it_lies,
 )
 from hloipu_compiler.planners.placing import Placement, moved
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
-from hloipu_compiler.planners.searching import Candidate
 from hloipu_compiler.planners.stages import PlacedOperand, Work
+from hloipu_compiler.planners.writing_plans import windows_cut, with_windows, writings
 from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.core.constants import text_node, value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node, monoid_of
@@ -39,6 +34,7 @@ from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Copy, StridedSlice
 from hloipu_runtime.codelets.ops.reduce import Reduce
+from hloipu_runtime.machine.charges import over
 from hloipu_runtime.program.mapping import Mapping
 
 if TYPE_CHECKING:
@@ -161,11 +157,52 @@ def _written(
         return builder.compute(codelet, [builder.tile_tensor(x) for x in operands], shapes)
     given = tuple(lying(builder, x) for x in operands)
     work = Work(builder.machine, codelet, given, tuple(results), builder.code_price)
-    placement = settled(builder, _chosen(context, work, _writings(work, count)))
-    base = _base(context, operands[0], placement)
-    tensors = [base, *(builder.tile_tensor(x) for x in operands[1:])]
-    last_uses = [True] + [False] * (len(tensors) - 1)
-    return builder.compute(codelet, tensors, shapes, last_uses=last_uses, placement=placement)
+    chosen = _chosen(context, work, writings(work, count))
+    placement = settled(builder, chosen)
+    data = [_base(context, operands[0], placement)]
+    data += [builder.tile_tensor(x) for x in operands[1:count]]
+    windows = [builder.tile_tensor(x) for x in operands[count:]]
+    last_uses = [True] + [False] * (len(operands) - 1)
+    for some in _slices(context, work, placement, windows, chosen.slices):
+        data = builder.compute(
+            codelet, [*data, *some], shapes, last_uses=last_uses, placement=placement
+        )
+    return data
+
+
+def _slices(
+    context: LoweringContext,
+    work: Work,
+    placement: Placement,
+    windows: Sequence[TileTensor],
+    slices: int,
+) -> Iterator[list[TileTensor]]:
+    """Yield indices and updates of so many slices of the windows, in their order."""
+    cut = windows_cut(work) if slices > 1 else ()
+    if not cut:
+        yield list(windows)
+        return
+    from hloipu_compiler.lowering.ops.slices import resized, slice_at, spread
+    from hloipu_compiler.planners.slicing import Slices
+
+    builder, count = context.builder, len(work.results)
+    size = windows[0].shape[cut[0]]
+    step = over(size, slices)
+    wholes = list(windows)
+    for low in range(0, size, step):
+        shapes = [
+            resized(x.shape, d, min(size, low + step) - low)
+            for x, d in zip(windows, cut, strict=True)
+        ]
+        part = with_windows(work, shapes)
+        some = []
+        for n, (shape, d) in enumerate(zip(shapes, cut, strict=True)):
+            spans = placement.spans(part.indexing.operands[count + n], shape)
+            mapping = Mapping(placement.tiles, spans)
+            if low == 0:
+                wholes[n] = spread(builder, wholes[n], Slices(d, step, mapping))
+            some.append(slice_at(builder, wholes[n], d, low, shape, mapping))
+        yield some
 
 
 def _chosen(context: LoweringContext, work: Work, options: Sequence[Option]) -> Option:
@@ -175,26 +212,6 @@ def _chosen(context: LoweringContext, work: Work, options: Sequence[Option]) -> 
         lambda: planned_options(work, origin, context.instruction.opcode, chosen, options)
     )
     return chosen
-
-
-@lru_cache(1 << 10)
-def _writings(work: Work, count: int) -> tuple[Option, ...]:
-    """Return grids: where the data lies, and splits of what updates follow and of what not."""
-    machine, indexing = work.machine, work.indexing
-    tiles = tiles_worth(machine, [operand.tensor for operand in work.operands])
-    followed = {i.label for indices in indexing.operands[count:] for i in indices}
-    labels = range(len(indexing.sizes))
-    groups = [
-        [label for label in labels if label in followed],
-        [label for label in labels if label not in followed],
-    ]
-
-    def option(candidate: Candidate) -> Option:
-        wanted = list(zip(groups, candidate, strict=True))
-        placement = placed(indexing.sizes, wanted, tiles)
-        return priced(work, placement)
-
-    return (*where_it_lies(work), *searched(machine, indexing, groups, tiles, option))
 
 
 def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTensor:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import ComputeSet, VertexGroup
@@ -281,6 +282,35 @@ ENTRY e {{
         drawn(*sizes(operand)), numbers(-3, high, *sizes(places)), drawn(*sizes(updates))
     ]  # fmt: skip
     same_on_tiles(text, MACHINES[machine], arguments)
+
+
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("row", [0, 2, 4])
+def test_windows_that_would_fill_a_tile_come_in_slices(row: int, body: str) -> None:
+    operand, places, updates, how = SCATTERS[row]
+    text = f"""
+HloModule m
+f {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  {BODIES[body]}
+}}
+ENTRY e {{
+  x = f32[{operand}] parameter(0)
+  i = s32[{places}] parameter(1)
+  u = f32[{updates}] parameter(2)
+  ROOT y = f32[{operand}] scatter(x, i, u), {how}, to_apply=f
+}}
+"""
+    high = max(sizes(operand)) + 3
+    arguments = [
+        drawn(*sizes(operand)), numbers(-3, high, *sizes(places)), drawn(*sizes(updates))
+    ]  # fmt: skip
+    small = load_machine(
+        "tiny", {"bytes_per_tile": "2048", "executable_bytes": "1024", "element_bytes": "1024"}
+    )
+    run = same_on_tiles(text, small, arguments)
+    assert sum(isinstance(codelet, Scatter) for codelet in codelets(run.program)) > 1
 
 
 @pytest.mark.parametrize("base", ["zeros", "drawn"])
