@@ -17,6 +17,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
+from hloipu_compiler.partition.stages.handing import VIEWS
 from hloipu_compiler.partition.stages.recomputing import CHEAP, made_again
 from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
 from hloipu_compiler.partition.training.reach import parameter_positions
@@ -79,7 +80,7 @@ def loads_of(
     loads = loading.loads()
     of_op = [trips.get(entry.instructions[position].name) for position in loads.ahead]
     inside = _inside(of_op)
-    return replace(loads, inside=_without_checkpoints(inside, loading.again_crossing))
+    return replace(loads, inside=_at_checkpoints(inside, loading.unread_crossing))
 
 
 def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
@@ -140,20 +141,21 @@ def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
     return frozenset(places)
 
 
-def _without_checkpoints(inside: Set[int], again_crossing: Sequence[float]) -> frozenset[int]:
-    """Return the places within layers, with ends of layers moved out of what is computed again.
+def _at_checkpoints(inside: Set[int], unread_crossing: Sequence[float]) -> frozenset[int]:
+    """Return the places within layers, with ends of layers moved to where checkpoints cross.
 
-    Equal layers may begin anywhere, such as before the norm that ends a block of `jax.checkpoint`.
-    `again_crossing`: by place, bytes of what crosses it that the backward pass computes again.
+    Equal layers may begin anywhere, such as before the norm that ends a block of `jax.checkpoint`,
+    or before the last of its ops. `unread_crossing`: by place, bytes of what crosses it and no
+    backward op reads; empty: nothing is computed again.
     """
-    if not any(again_crossing):
+    if not any(unread_crossing):
         return frozenset(inside)
-    last = len(again_crossing) - 1
+    last = len(unread_crossing) - 1
     borders = [n for n in range(1, last) if n not in inside]
     moved, before = set(inside), 0
     for n, behind in zip(borders, [*borders[1:], last], strict=True):
         near = sorted(range(before + 1, behind), key=lambda place: abs(place - n))
-        before = min(near, key=lambda place: again_crossing[place])
+        before = min(near, key=lambda place: unread_crossing[place])
         moved ^= {n} ^ {before}
     return frozenset(moved)
 
@@ -172,9 +174,15 @@ class _Loading:
             self.place[position] = place
         self.count = len(self.ahead)
         self.trains = bool(phases.gradients)
+        self.last_read = [-1] * len(entry.instructions)
+        """By position: the last place at which what it shows or makes is read."""
+        for position in reversed(self.ahead):
+            for user in entry.users[position]:
+                last = (self.last_read if self._is_view(user) else self.place)[user]
+                self.last_read[position] = max(self.last_read[position], last)
         self.tied: list[tuple[int, int, float]] = []
-        self.again_crossing: Sequence[float] = ()
-        """By place: bytes of what crosses it that the backward pass computes again."""
+        self.unread_crossing: Sequence[float] = ()
+        """By place: bytes of what crosses it and no backward op reads, if some computes it again."""
 
     def loads(self) -> Loads:
         backward, stash, cheap_stash = self._backward()
@@ -198,17 +206,17 @@ class _Loading:
         cycles = np.zeros(self.count)
         placed = backward_places(self.entry, self.phases, self.place, self.count - 1)
         places, phase = placed.places, self.phases.phase
-        self.again_crossing = self._crossing(
-            n
-            for n in {*placed.repeated.values()}
-            if all(phase[user] != BACKWARD for user in self.entry.users[n])
-        )
+        unread = {
+            n for n in self.ahead if all(phase[user] != BACKWARD for user in self.entry.users[n])
+        }
+        if unread.intersection(placed.repeated.values()):
+            self.unread_crossing = self._crossing(sorted(unread))
         waits: dict[int, int] = {}
         for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:
                 continue
             cycles[places[position]] += self.cycles[position]
-            for i in op.operands:
+            for i in map(self._shown, op.operands):
                 if self._is_stashed(i):
                     waits[i] = max(waits.get(i, 0), places[position])
         return cycles, self._stash(waits), self._stash(self._with_cheap_again(waits))
@@ -230,10 +238,22 @@ class _Loading:
         needed = dict(waits)
         for position in sorted(again, reverse=True):
             place = needed.pop(position, -1)
-            for i in self.entry.instructions[position].operands if place >= 0 else ():
+            operands = self.entry.instructions[position].operands if place >= 0 else ()
+            for i in map(self._shown, operands):
                 if self._is_stashed(i):
                     needed[i] = max(needed.get(i, 0), place)
         return needed
+
+    def _is_view(self, position: int) -> bool:
+        """Whether it shows a value of the forward pass otherwise, wherever that is read."""
+        is_forward = self.phases.phase[position] == FORWARD
+        return is_forward and self.entry.instructions[position].opcode in VIEWS
+
+    def _shown(self, position: int) -> int:
+        """Return the value that a view shows; others themselves."""
+        while self._is_view(position):
+            (position,) = self.entry.instructions[position].operands
+        return position
 
     def _is_stashed(self, position: int) -> bool:
         """Whether it is a value of each micro-batch that the forward pass has: not a weight."""
@@ -281,12 +301,14 @@ class _Loading:
         return state, optimizer, trained, updates
 
     def _crossing(self, positions: Iterable[int]) -> list[float]:
-        """Return the bytes of some forward values that later ops read, by place."""
+        """Return the bytes of some forward values that later ops read, by place.
+
+        Views are made where they are read, so that what they show is read there.
+        """
         change = [0.0] * (self.count + 2)
         for position in positions:
-            number, users = self.place[position], self.entry.users[position]
-            last = max((self.place[user] for user in users), default=-1)
-            if last > number:
+            number, last = self.place[position], self.last_read[position]
+            if last > number and not self._is_view(position):
                 size = float(byte_count(self.entry.instructions[position].shape))
                 change[number + 1] += size
                 change[last + 1] -= size
