@@ -182,7 +182,7 @@ class _Loading:
                 self.last_read[position] = max(self.last_read[position], last)
         self.tied: list[tuple[int, int, float]] = []
         self.unread_crossing: Sequence[float] = ()
-        """By place: bytes of what crosses it and no backward op reads, if some computes it again."""
+        """By place: bytes of what crosses it and no backward op reads, if any computes it again."""
 
     def loads(self) -> Loads:
         backward, stash, cheap_stash = self._backward()
