@@ -174,12 +174,6 @@ class _Loading:
             self.place[position] = place
         self.count = len(self.ahead)
         self.trains = bool(phases.gradients)
-        self.last_read = [-1] * len(entry.instructions)
-        """By position: the last place at which what it shows or makes is read."""
-        for position in reversed(self.ahead):
-            for user in entry.users[position]:
-                last = (self.last_read if self._is_view(user) else self.place)[user]
-                self.last_read[position] = max(self.last_read[position], last)
         self.tied: list[tuple[int, int, float]] = []
         self.unread_crossing: Sequence[float] = ()
         """By place: bytes of what crosses it and no backward op reads, if any computes it again."""
@@ -207,7 +201,9 @@ class _Loading:
         placed = backward_places(self.entry, self.phases, self.place, self.count - 1)
         places, phase = placed.places, self.phases.phase
         unread = {
-            n for n in self.ahead if all(phase[user] != BACKWARD for user in self.entry.users[n])
+            n
+            for n in self.ahead
+            if not self._is_view(n) and all(phase[i] != BACKWARD for i in self.entry.users[n])
         }
         if unread.intersection(placed.repeated.values()):
             self.unread_crossing = self._crossing(sorted(unread))
@@ -216,7 +212,7 @@ class _Loading:
             if self.phases.phase[position] != BACKWARD:
                 continue
             cycles[places[position]] += self.cycles[position]
-            for i in map(self._shown, op.operands):
+            for i in op.operands:
                 if self._is_stashed(i):
                     waits[i] = max(waits.get(i, 0), places[position])
         return cycles, self._stash(waits), self._stash(self._with_cheap_again(waits))
@@ -238,8 +234,7 @@ class _Loading:
         needed = dict(waits)
         for position in sorted(again, reverse=True):
             place = needed.pop(position, -1)
-            operands = self.entry.instructions[position].operands if place >= 0 else ()
-            for i in map(self._shown, operands):
+            for i in self.entry.instructions[position].operands if place >= 0 else ():
                 if self._is_stashed(i):
                     needed[i] = max(needed.get(i, 0), place)
         return needed
@@ -248,12 +243,6 @@ class _Loading:
         """Whether it shows a value of the forward pass otherwise, wherever that is read."""
         is_forward = self.phases.phase[position] == FORWARD
         return is_forward and self.entry.instructions[position].opcode in VIEWS
-
-    def _shown(self, position: int) -> int:
-        """Return the value that a view shows; others themselves."""
-        while self._is_view(position):
-            (position,) = self.entry.instructions[position].operands
-        return position
 
     def _is_stashed(self, position: int) -> bool:
         """Whether it is a value of each micro-batch that the forward pass has: not a weight."""
@@ -301,14 +290,12 @@ class _Loading:
         return state, optimizer, trained, updates
 
     def _crossing(self, positions: Iterable[int]) -> list[float]:
-        """Return the bytes of some forward values that later ops read, by place.
-
-        Views are made where they are read, so that what they show is read there.
-        """
+        """Return the bytes of some forward values that later ops read, by place."""
         change = [0.0] * (self.count + 2)
         for position in positions:
-            number, last = self.place[position], self.last_read[position]
-            if last > number and not self._is_view(position):
+            number, users = self.place[position], self.entry.users[position]
+            last = max((self.place[user] for user in users), default=-1)
+            if last > number:
                 size = float(byte_count(self.entry.instructions[position].shape))
                 change[number + 1] += size
                 change[last + 1] -= size

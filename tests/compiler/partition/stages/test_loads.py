@@ -104,27 +104,6 @@ def test_layers_end_at_what_waits_for_the_backward_pass() -> None:
     assert {2, 5} <= loads.inside
 
 
-def test_what_shows_a_small_value_crosses_as_that() -> None:
-    """A mask that is broadcast early and read late: its reader broadcasts it anew."""
-    entry = hloipu.verify(
-        """HloModule m
-
-ENTRY e {
-  x = f32[512] parameter(0)
-  h = f32[64,512] parameter(1)
-  mask = f32[512] negate(x)
-  wide = f32[64,512] broadcast(mask), dimensions={1}
-  again = f32[64,512] sine(h)
-  ROOT r = f32[64,512] add(again, wide)
-}
-"""
-    ).entry
-    phase = ["" if op.parameter_number >= 0 else FORWARD for op in entry.instructions]
-    phases = Phases(tuple(phase), (), (), (), (), -1, (), ())
-    loads = loads_of(entry, phases, (), [1.0] * len(phase))
-    assert loads.crossing[1:4].tolist() == [512 * 4, 512 * 4, 512 * 4 + 64 * 512 * 4]
-
-
 def test_of_what_waits_cheap_values_count_only_if_they_are_not_made_again() -> None:
     """The backward pass reads `d`, `e` and `k`, which follow from `d`."""
     array = "f32[64,64]"
