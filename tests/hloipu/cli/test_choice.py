@@ -1,6 +1,7 @@
 """`--plan auto` and `hloipu estimate --sweep`: tables of ways to cut a step."""
 
 import json
+from dataclasses import replace
 
 from hloipu_compiler.partition.search.best import best_of, choice_of, most_promising
 from hloipu_compiler.partition.search.candidate import Candidate, Estimate
@@ -79,3 +80,6 @@ def test_what_may_fit_is_hoped_for_if_it_is_much_faster() -> None:
     sure = estimate(8.5, 90)
     assert most_promising([sure, near, hopeless], 1.1) is sure
     assert most_promising([hopeless], 1.1) is hopeless
+    again = replace(near, candidate=Candidate(recompute="cheap"), per_second=9.05)
+    assert most_promising([again, near], 1.1) is near
+    assert most_promising([replace(again, per_second=9.2), near], 1.1).per_second == 9.2

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from hloipu_compiler.partition.search.candidate import Estimate
+from hloipu_compiler.partition.stages.recomputing import NONE
 
 _ALIKE = 1.02
 """Candidates whose memory differs by no more, or bubbles by so many points, are shown as one."""
@@ -60,13 +61,17 @@ def choice_of(estimates: list[Estimate]) -> Estimate:
 def most_promising(estimates: list[Estimate], worth: float) -> Estimate:
     """Return the choice of estimates, or what only may fit, if that is so many times as good.
 
-    Best is what takes least of memory times time: the more is lacking, the less likely it fits.
+    Best is what takes least of memory times time: the more is lacking, the less likely it fits. Of
+    those about as good one that leaves open what is made again: compiling tries every kind then.
     """
     sure = choice_of(estimates)
     least = worth * sure.per_second / sure.budget_bytes if sure.fits else 0.0
-    hoped = [x for x in estimates if may_fit(x) and not x.fits]
-    best = max(hoped, key=lambda x: x.per_second / x.needed_bytes, default=sure)
-    return best if best.per_second / best.needed_bytes > least else sure
+    goods = [(x.per_second / x.needed_bytes, x) for x in estimates if may_fit(x) and not x.fits]
+    most = max((good for good, _ in goods), default=0.0)
+    if most <= least:
+        return sure
+    near = [each for each in goods if each[0] * _AS_FAST >= most]
+    return min(near, key=lambda each: (each[1].candidate.recompute != NONE, -each[0]))[1]
 
 
 def _preference(x: Estimate, least: int) -> tuple[int, int, float]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import Shape, TupleShape, element_count
-from hloipu_compiler.partition.training.reach import Mask
+from hloipu_compiler.partition.training.reach import Mask, parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.passes.eliminate_common_subexpressions import DISTINCT, key_of_value
 from hloipu_compiler.passes.framework.rewriting import with_operands
@@ -71,6 +71,7 @@ def backward_places(
         if position in repeated:
             at_hand[position] = at_hand[repeated[position]]
     forward_reads = _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
+    _bring_to_weights(entry, phases, marked, at_hand, placed)
     return BackwardPlaces(tuple(placed), forward_reads, repeated)
 
 
@@ -227,6 +228,43 @@ def _bring_to_readers(
         if _is_element(entry, phases, position):
             placed[position] = placed[entry.instructions[position].operands[0]]
     return forward_reads
+
+
+def _bring_to_weights(
+    entry: Computation,
+    phases: Phases,
+    marked: Collection[int],
+    at_hand: Sequence[Places],
+    placed: list[int],
+) -> None:
+    """Bring gradients that sum up cotangents alone, those of biases, to where the weights are.
+
+    If the cotangents pass there anyway. Elsewhere the update would wait for another IPU's sums.
+    """
+    parameters = parameter_positions(entry)
+    for gradient in phases.gradients:
+        first = gradient.position
+        there = {
+            n for number in gradient.parameters for i in parameters[number] for n in at_hand[i]
+        }
+        goal = max((n for n in there if n <= placed[first]), default=-1)
+        if not 0 <= goal < placed[first] or first in marked or phases.phase[first] != BACKWARD:
+            continue
+        moved, waiting, passes = {first}, [first], True
+        while waiting and passes:
+            for i in entry.instructions[waiting.pop()].operands:
+                if phases.phase[i] != BACKWARD:
+                    passes = passes and not (at_hand[i] and goal not in at_hand[i])
+                elif placed[i] > goal and i not in moved:
+                    users = [n for n in entry.users[i] if n not in moved]
+                    if not users and i not in marked:
+                        moved.add(i)
+                        waiting.append(i)
+                    elif all(phases.phase[n] != BACKWARD or placed[n] > goal for n in users):
+                        passes = False
+        if passes:
+            for position in moved:
+                placed[position] = goal
 
 
 def _costly_to_repeat(entry: Computation, repeated: Mapping[int, int]) -> set[int]:

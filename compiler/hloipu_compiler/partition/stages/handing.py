@@ -19,7 +19,8 @@ from hloipu_compiler.partition.training.step_phases import FREE, Phases
 from hloipu_compiler.passes.algebra.fold_transposes import is_folded
 
 _CHEAP = frozenset("constant iota broadcast reshape bitcast partition-id replica-id".split())
-_VIEWS = frozenset("broadcast iota constant reshape bitcast".split())
+VIEWS = frozenset("broadcast iota constant reshape bitcast".split())
+"""Made wherever they are read, of what they show, which is no larger."""
 _LIGHT = frozenset(
     "abs add and clamp compare convert maximum minimum multiply negate not or select sign "
     "shift-left shift-right-arithmetic shift-right-logical subtract xor".split()
@@ -127,7 +128,7 @@ class Handing:
         op = self.entry.instructions[position]
         return (
             self._ipu_of(position) >= 0
-            and (op.opcode in _VIEWS or op.opcode in _LIGHT)
+            and (op.opcode in VIEWS or op.opcode in _LIGHT)
             and isinstance(op.shape, ArrayShape)
         )
 
@@ -173,7 +174,7 @@ class Handing:
 
     def _cost_of_making(self, position: int, crosses: bool) -> int:
         op = self.entry.instructions[position]
-        if op.opcode in _VIEWS:
+        if op.opcode in VIEWS:
             return 0
         each = _OVER_LINKS if crosses else _ON_IPU.get(op.opcode, _ON_IPU_OTHERS)
         return byte_count(op.shape) * each

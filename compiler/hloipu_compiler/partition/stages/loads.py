@@ -17,6 +17,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
 from hloipu_compiler.partition.stages.backward_places import backward_places, values_at_hand
+from hloipu_compiler.partition.stages.handing import VIEWS
 from hloipu_compiler.partition.stages.recomputing import CHEAP, made_again
 from hloipu_compiler.partition.stages.update_memory import bytes_of_updates
 from hloipu_compiler.partition.training.reach import parameter_positions
@@ -79,7 +80,7 @@ def loads_of(
     loads = loading.loads()
     of_op = [trips.get(entry.instructions[position].name) for position in loads.ahead]
     inside = _inside(of_op)
-    return replace(loads, inside=_without_checkpoints(inside, loading.again_crossing))
+    return replace(loads, inside=_at_checkpoints(inside, loading.unread_crossing))
 
 
 def layers_of(entry: Computation, phases: Phases) -> Mapping[str, Hashable]:
@@ -140,20 +141,21 @@ def _inside(trips: Sequence[Hashable]) -> frozenset[int]:
     return frozenset(places)
 
 
-def _without_checkpoints(inside: Set[int], again_crossing: Sequence[float]) -> frozenset[int]:
-    """Return the places within layers, with ends of layers moved out of what is computed again.
+def _at_checkpoints(inside: Set[int], unread_crossing: Sequence[float]) -> frozenset[int]:
+    """Return the places within layers, with ends of layers moved to where checkpoints cross.
 
-    Equal layers may begin anywhere, such as before the norm that ends a block of `jax.checkpoint`.
-    `again_crossing`: by place, bytes of what crosses it that the backward pass computes again.
+    Equal layers may begin anywhere, such as before the norm that ends a block of `jax.checkpoint`,
+    or before the last of its ops. `unread_crossing`: by place, bytes of what crosses it and no
+    backward op reads; empty: nothing is computed again.
     """
-    if not any(again_crossing):
+    if not any(unread_crossing):
         return frozenset(inside)
-    last = len(again_crossing) - 1
+    last = len(unread_crossing) - 1
     borders = [n for n in range(1, last) if n not in inside]
     moved, before = set(inside), 0
     for n, behind in zip(borders, [*borders[1:], last], strict=True):
         near = sorted(range(before + 1, behind), key=lambda place: abs(place - n))
-        before = min(near, key=lambda place: again_crossing[place])
+        before = min(near, key=lambda place: unread_crossing[place])
         moved ^= {n} ^ {before}
     return frozenset(moved)
 
@@ -173,8 +175,8 @@ class _Loading:
         self.count = len(self.ahead)
         self.trains = bool(phases.gradients)
         self.tied: list[tuple[int, int, float]] = []
-        self.again_crossing: Sequence[float] = ()
-        """By place: bytes of what crosses it that the backward pass computes again."""
+        self.unread_crossing: Sequence[float] = ()
+        """By place: bytes of what crosses it and no backward op reads, if any computes it again."""
 
     def loads(self) -> Loads:
         backward, stash, cheap_stash = self._backward()
@@ -198,11 +200,13 @@ class _Loading:
         cycles = np.zeros(self.count)
         placed = backward_places(self.entry, self.phases, self.place, self.count - 1)
         places, phase = placed.places, self.phases.phase
-        self.again_crossing = self._crossing(
+        unread = {
             n
-            for n in {*placed.repeated.values()}
-            if all(phase[user] != BACKWARD for user in self.entry.users[n])
-        )
+            for n in self.ahead
+            if not self._is_view(n) and all(phase[i] != BACKWARD for i in self.entry.users[n])
+        }
+        if unread.intersection(placed.repeated.values()):
+            self.unread_crossing = self._crossing(sorted(unread))
         waits: dict[int, int] = {}
         for position, op in enumerate(self.entry.instructions):
             if self.phases.phase[position] != BACKWARD:
@@ -234,6 +238,11 @@ class _Loading:
                 if self._is_stashed(i):
                     needed[i] = max(needed.get(i, 0), place)
         return needed
+
+    def _is_view(self, position: int) -> bool:
+        """Whether it shows a value of the forward pass otherwise, wherever that is read."""
+        is_forward = self.phases.phase[position] == FORWARD
+        return is_forward and self.entry.instructions[position].opcode in VIEWS
 
     def _is_stashed(self, position: int) -> bool:
         """Whether it is a value of each micro-batch that the forward pass has: not a weight."""

@@ -9,7 +9,12 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.backward_places import with_forward_reads
 from hloipu_compiler.partition.stages.pipelining import Cutting, reading_forward_values
-from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, Phases
+from hloipu_compiler.partition.training.step_phases import (
+    BACKWARD,
+    FORWARD,
+    Gradient,
+    Phases,
+)
 
 ARRAY, BOTH = "f32[128]", "(f32[128], s32[128])"
 LESS = """less {
@@ -193,3 +198,43 @@ def test_cut_within_a_checkpoint_has_each_stage_compute_its_own_part_again() -> 
     stages = {name: placed.places[n] for name, n in at.items() if n > 1}
     assert stages == {"f0": 0, "f1": 0, "f2": 1, "r0": 0, "r1": 0, "g2": 1, "g1": 0, "g0": 0}
     assert placed.forward_reads == {(at["g2"], at["r1"]): at["f1"]}
+
+
+BIAS = """HloModule m
+plus {
+  p = f32[] parameter(0)
+  q = f32[] parameter(1)
+  ROOT s = f32[] add(p, q)
+}
+ENTRY e {
+  x = f32[128,128] parameter(0)
+  w = f32[128,128] parameter(1)
+  bias = f32[128] parameter(2)
+  zero = f32[] constant(0)
+  f0 = f32[128,128] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  wide = f32[128,128] broadcast(bias), dimensions={1}
+  f1 = f32[128,128] add(f0, wide)
+  f2 = f32[128,128] dot(f1, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g2 = f32[128,128] dot(f2, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  gsum = f32[128] reduce(g2, zero), dimensions={0}, to_apply=plus
+  gbias = f32[128] negate(gsum)
+  g0 = f32[128,128] dot(READ, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[128], f32[128,128]) tuple(gbias, g0)
+}
+"""
+
+
+@pytest.mark.parametrize(("reads", "stage"), [("g2", 0), ("f0", 1)])
+def test_gradient_of_a_bias_is_summed_where_the_bias_is_if_what_it_sums_passes_there(
+    reads: str, stage: int
+) -> None:
+    entry = hloipu.verify(BIAS.replace("READ", reads)).entry
+    at = {op.name: n for n, op in enumerate(entry.instructions)}
+    phase = {"f": FORWARD, "g": BACKWARD}
+    known = {"wide": "free", "bias": "", "zero": "free"}
+    phases = Phases(
+        tuple(known.get(op.name, phase.get(op.name[0], "")) for op in entry.instructions),
+        (Gradient(at["gbias"], (2,)),), (), (), (), -1, (), (),
+    )  # fmt: skip
+    places = whole_stages(entry, phases, {at["f0"]: 0, at["f1"]: 0, at["f2"]: 1}, 2).places
+    assert [places[at[name]] for name in ("g2", "gsum", "gbias")] == [1, stage, stage]
