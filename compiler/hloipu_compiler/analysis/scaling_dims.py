@@ -136,9 +136,9 @@ class _Classing(Joined):
         elif instruction.opcode in _CALLING:
             self._calling(computation, instruction, results, operands)
         elif results and operands:
-            self._by_factors(
-                computation, instruction, results, [v for values in operands for v in values]
-            )
+            arrays = [v for values in operands for v in values]
+            if max(map(max, (v.sizes or (1,) for v in (*results, *arrays)))) > 1:
+                self._by_factors(computation, instruction, results, arrays)
 
     def _by_factors(
         self,

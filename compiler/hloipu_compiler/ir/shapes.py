@@ -259,6 +259,8 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 def leaves_of(shape: Shape) -> list[ArrayShape]:
     """Return the arrays of a shape, tuples walked in order."""
+    if isinstance(shape, ArrayShape):
+        return [shape]
     leaves: list[ArrayShape] = []
     stack = [shape]
     while stack:

@@ -82,7 +82,9 @@ class CutClasses:
     def _join(self, position: int) -> None:
         op = self.entry.instructions[position]
         operands = [self.shapes[i] for i in op.operands]
-        for axis in range(self.shapes[position].rank):
+        for axis, size in enumerate(self.shapes[position].dimensions):
+            if size <= 1:
+                continue  # it is in no class
             for i, place in zip(op.operands, followed(op, operands, axis) or (), strict=False):
                 if place != WHOLE:
                     self._one(position, axis, i, place)
