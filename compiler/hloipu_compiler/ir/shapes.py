@@ -262,7 +262,7 @@ def leaves_of(shape: Shape) -> list[ArrayShape]:
     if isinstance(shape, ArrayShape):
         return [shape]
     leaves: list[ArrayShape] = []
-    stack = [shape]
+    stack: list[Shape] = [shape]
     while stack:
         part = stack.pop()
         if isinstance(part, TupleShape):
