@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import field, replace
 from functools import partial
-from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -102,19 +101,20 @@ class Attempts:
         with self.phase("memory"):
             if program.fits or program.memory_plan.lacks_with_any_forms:
                 return program
-            fastest = program.memory_plan.forms.fastest()
-            costs = step_charges(program.program, program.machine, fastest)
-            asked = program.program, program.machine, program.assume_trips, costs
-            least_cycles = estimate(*asked).lower_bound_cycles
-            known_cycles = _cycles(self._smaller) if self._smaller is not None else inf
-            if least_cycles >= known_cycles:
+            known_cycles = _cycles(self._smaller) if self._smaller is not None else None
+            if known_cycles is not None and _least_cycles(program) >= known_cycles:
                 return program
             smaller = program.with_chosen_forms()
-            if not smaller.fits or (cycles := _cycles(smaller)) >= known_cycles:
+            if not smaller.fits:
+                return program
+            cycles = _cycles(smaller)
+            if known_cycles is not None and cycles >= known_cycles:
                 return program
             self._smaller, self._with_all_code = smaller, program
-            is_near = 100 * cycles <= _MOST_PERCENT * least_cycles
-            return smaller if is_near or cycles <= _cycles(program) else program
+            if cycles <= _cycles(program):
+                return smaller
+            is_near = 100 * cycles <= _MOST_PERCENT * _least_cycles(program)
+            return smaller if is_near else program
 
     def fastest(self, program: CompiledProgram) -> CompiledProgram:
         """Return a program, or one that fits with smaller code if that fits alone or is faster."""
@@ -224,6 +224,14 @@ def _is_same(first: Compilation, second: Compilation) -> bool:
 
 def _cycles(program: CompiledProgram) -> int:
     return program.estimate().lower_bound_cycles
+
+
+def _least_cycles(program: CompiledProgram) -> int:
+    """Return the cycles of a program whose exchanges are all as fast as they can be."""
+    fastest = program.memory_plan.forms.fastest()
+    costs = step_charges(program.program, program.machine, fastest)
+    asked = program.program, program.machine, program.assume_trips, costs
+    return estimate(*asked).lower_bound_cycles
 
 
 def _cut_key(attempt: Attempt) -> tuple[Options, bool]:

@@ -35,17 +35,7 @@ def call_counts(module: Module) -> Counter[str]:
 
 def callees(module: Module) -> Mapping[str, tuple[str, ...]]:
     """Return, for every computation, the names it refers to, each once, in text order."""
-    return {
-        computation.name: tuple(
-            dict.fromkeys(
-                name
-                for op in computation.instructions
-                if op.attributes.called
-                for name in op.attributes.called
-            )
-        )
-        for computation in module.computations
-    }
+    return {computation.name: computation.called for computation in module.computations}
 
 
 def callees_first(module: Module, *, only_reachable: bool = False) -> tuple[Computation, ...]:

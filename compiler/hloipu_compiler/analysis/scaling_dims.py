@@ -12,7 +12,11 @@ from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, Joined, Value, arr
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.ops import ELEMENTWISE
+from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.frozen import dataclass
+
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,9 @@ class _Classing(Joined):
     def visit(self, computation: Computation, position: int) -> None:
         """Join what one instruction makes equal."""
         instruction = computation.instructions[position]
+        if instruction.opcode in ELEMENTWISE and isinstance(instruction.shape, ArrayShape):
+            self._elementwise(computation, position, instruction.shape.dimensions)
+            return
         results = self.values(computation, position)
         operands = [self.values(computation, i) for i in instruction.operands]
         if instruction.opcode in _TUPLES:
@@ -139,6 +146,18 @@ class _Classing(Joined):
             self._by_factors(
                 computation, instruction, results, [v for values in operands for v in values]
             )
+
+    def _elementwise(self, computation: Computation, position: int, sizes: Sizes) -> None:
+        """Join the dimensions of operands with a result's, of the op that most are."""
+        joining = [d for d, size in enumerate(sizes) if size > 1]
+        for i in computation.instructions[position].operands if joining else ():
+            shape = computation.instructions[i].shape
+            if isinstance(shape, ArrayShape) and shape.dimensions == sizes:  # or it is a number
+                for d in joining:
+                    self.unite(
+                        Cell(computation.name, i, WHOLE, d),
+                        Cell(computation.name, position, WHOLE, d),
+                    )
 
     def _by_factors(
         self,

@@ -41,7 +41,7 @@ def dimension_rule(instruction: Instruction, operands: Sequence[Shape]) -> Dimen
 
 
 def _leaf_sizes(shapes: Sequence[Shape]) -> tuple[Sizes, ...]:
-    return tuple(leaf.dimensions for shape in shapes for leaf in leaves_of(shape))
+    return tuple([leaf.dimensions for shape in shapes for leaf in leaves_of(shape)])
 
 
 def rule_in(computation: Computation, instruction: Instruction) -> DimensionRule:

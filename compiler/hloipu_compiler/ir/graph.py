@@ -118,6 +118,12 @@ class Computation:
         return tuple(map(tuple, lists))
 
     @cached_property
+    def called(self) -> tuple[str, ...]:
+        """Names of the computations that instructions refer to, each once, in text order."""
+        attributes = [op.attributes for op in self.instructions]
+        return tuple(dict.fromkeys([name for each in attributes for name in each.called]))
+
+    @cached_property
     def calls(self) -> Mapping[str, tuple[int, ...]]:
         """Positions of `call` instructions by what they call, ascending."""
         lists: dict[str, list[int]] = {}

@@ -259,8 +259,10 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 def leaves_of(shape: Shape) -> list[ArrayShape]:
     """Return the arrays of a shape, tuples walked in order."""
+    if isinstance(shape, ArrayShape):
+        return [shape]
     leaves: list[ArrayShape] = []
-    stack = [shape]
+    stack: list[Shape] = [shape]
     while stack:
         part = stack.pop()
         if isinstance(part, TupleShape):

@@ -190,14 +190,17 @@ def _arrays_with(
     entry = module.entry
     places_of_class: dict[Cell, dict[int, int]] = {}
     places = result_places(module) if is_result else parameter_places(module)
+    arrays: dict[int, dict[int, ArrayShape]] = {}
     for number, place in enumerate(places):
         position = entry.root if is_result else entry.parameters[place[0]]
         path = place if is_result else place[1:]
         if len(path) > 1:
             continue  # classes know of no tuples in tuples
         element = path[0] if path else WHOLE
-        for leaf, array in arrays_of(entry.instructions[position].shape):
-            for dimension in range(array.rank if leaf == element else 0):
+        if position not in arrays:
+            arrays[position] = dict(arrays_of(entry.instructions[position].shape))
+        if (array := arrays[position].get(element)) is not None:
+            for dimension in range(array.rank):
                 cell = classes.of_cell.get(Cell(entry.name, position, element, dimension))
                 if cell is not None:
                     places_of_class.setdefault(cell, {}).setdefault(number, dimension)

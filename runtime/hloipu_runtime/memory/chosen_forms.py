@@ -134,7 +134,8 @@ class _Choosing:
                 continue
             _, number = heappop(waiting)
             item = self.items[number]
-            prices = [self.price(item, form) for form in item.forms]
+            is_lacking = any((self.lacking[x.ipu][:, x.classes] > 0).any() for x in item.ends)
+            prices = [self.price(item, form) for form in item.forms] if is_lacking else [np.inf]
             price = min(prices)
             if price == np.inf:
                 useless.append((0.0, number))

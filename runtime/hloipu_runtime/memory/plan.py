@@ -118,7 +118,7 @@ class MemoryPlan:
         """Bytes of each kind in the remote memory of each IPU."""
         return remote_parts(self.program)
 
-    @property
+    @cached_property
     def has_room_beside(self) -> bool:
         """Whether the remote memory of every IPU has room for what lies there."""
         return max(remote_bytes(self.program)) <= self.machine.remote.remote_bytes

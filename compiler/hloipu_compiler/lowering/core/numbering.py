@@ -47,6 +47,9 @@ class Numbering:
         self.values: list[Value] = []
         self._depth_of: list[int] = []
         """For each value, how many blocks lie around the one that makes it."""
+        self._mappings: dict[Mapping, Mapping] = {}
+        """Of variables, and their grids, each as one record: they are keys again and again."""
+        self._grids: dict[Tiles, Tiles] = {}
         self.scopes: list[Scope] = [Scope()]
         self._next_tile = 0
         self.origin = ""
@@ -131,8 +134,13 @@ class Numbering:
         """Return the number of a new variable, which one block, the innermost, may overwrite."""
         number = len(self.variables)
         name = f"{self.origin or role.value}.v{number}"
+        known = self._mappings.get(mapping)
+        if known is None:
+            tiles = self._grids.setdefault(mapping.tiles, mapping.tiles)
+            known = mapping if tiles is mapping.tiles else Mapping(tiles, mapping.spans)
+            self._mappings[known] = known
         self.variables.append(
-            Variable(name, element_type, shape, mapping, role, self.ipu, self.origin)
+            Variable(name, element_type, shape, known, role, self.ipu, self.origin)
         )
         if role is not Role.CONSTANT:
             self.scopes[depth].owned.add(number)

@@ -12,6 +12,7 @@ from math import lcm
 
 from hloipu_compiler.analysis.joined_dims import UnionFind
 from hloipu_compiler.ir.graph import Computation, Instruction
+from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.scans.pieces_following import WHOLE, followed, sliced_range
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -82,8 +83,13 @@ class CutClasses:
     def _join(self, position: int) -> None:
         op = self.entry.instructions[position]
         operands = [self.shapes[i] for i in op.operands]
-        for axis in range(self.shapes[position].rank):
-            for i, place in zip(op.operands, followed(op, operands, axis) or (), strict=False):
+        sizes = self.shapes[position].dimensions
+        is_elementwise = op.opcode in ELEMENTWISE and all(x.dimensions == sizes for x in operands)
+        for axis, size in enumerate(sizes):
+            if size <= 1:
+                continue  # it is in no class
+            places = (axis,) * len(operands) if is_elementwise else followed(op, operands, axis)
+            for i, place in zip(op.operands, places or (), strict=False):
                 if place != WHOLE:
                     self._one(position, axis, i, place)
 

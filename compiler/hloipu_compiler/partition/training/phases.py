@@ -107,9 +107,12 @@ class _Finding:
         walk = self._walk_of_weights()
         if self._count_with(walk.gradients):
             walk = self._walk_of_weights()
+        count = len(self.per_micro_batch)
         self.doubtful = self._tell_statistics(walk)
         self._count_samples()
         self._count_with([self._result(pair.result) for pair in self.per_micro_batch])
+        self._walk = walk if len(self.per_micro_batch) == count else None
+        """From weights to their gradients, where all state is still taken for what it was then."""
 
     def phases(self) -> Phases:
         """Return what was found.
@@ -117,7 +120,7 @@ class _Finding:
         Raises what `phases_of` raises, E0504 for state in doubt: what looks like a weight that the
         loss has no part in.
         """
-        walk = self._walk_of_weights()
+        walk, self._walk = self._walk or self._walk_of_weights(), None
         said = {at for at in made_by_each(self.entry) if self.marks.get(at) == UPDATE}
         given = [at for at in self.results if at in said]
         ends = [*(self._result(pair.result) for pair in self.updated), *given]
