@@ -234,13 +234,15 @@ def _one_axis(tiles: Tiles, axes: Sequence[int]) -> tuple[Tiles, int, dict[int, 
 def _finer(tiles: Tiles, spans: Sequence[Span], shape: Sizes, count: int) -> Placement | None:
     """Return blocks of which `count` make one block of pieces, on as many tiles as the pieces.
 
-    The first dimensions are cut first, down to single elements.
+    The first dimensions are cut first, down to single elements. Blocks along others stay as they
+    are: those that end elsewhere would take a run of each row from two of them.
     """
     parts: list[tuple[int, int, int]] = []
     for d, (span, size) in enumerate(zip(spans, shape, strict=True)):
         block = min(span.size, size)
         cut = min(count, max(1, block))
-        parts.append((d, cut * (tiles.extents[span.axis] if span.axis >= 0 else 1), 1))
+        extent = tiles.extents[span.axis] if span.axis >= 0 else 1
+        parts.append((d, cut * extent, block if cut == 1 else 1))
         count //= cut
     finer_grid = grid(parts, shape, tiles.first)
     return finer_grid if 1 < finer_grid.tiles.count <= tiles.count else None
