@@ -68,13 +68,17 @@ def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int) -> Placement:
     labels: list[tuple[int, Span]] = []
     left = max(1, parts)
     behind = prod(size for size, weight in zip(sizes, weights, strict=True) if weight)
+    finest = prod(
+        grain for n, weight, grain in zip(sizes, weights, grains, strict=True) if weight and n > 1
+    )
     for label, (size, weight, grain) in enumerate(zip(sizes, weights, grains, strict=True)):
         if not weight or size < 2:
             continue
         behind //= size
+        finest //= grain
         if left < 2:
             continue
-        block = _block(size, grain, left, behind)
+        block = _block(size, grain, left, behind, finest)
         count = -(-size // block)
         if count < 2:
             continue
@@ -88,8 +92,10 @@ _TRIED = 16
 """Multiples of the smallest block that are looked at."""
 
 
-def _block(size: int, grain: int, left: int, behind: int) -> int:
+def _block(size: int, grain: int, left: int, behind: int, finest: int) -> int:
     """Return the block of one index that leaves least on a tile, with the indices behind it.
+
+    These come in multiples of `finest`.
 
     Of 768 rows on 1,472 tiles the smallest blocks leave half of the tiles idle: larger ones leave
     parts over for columns.
@@ -102,7 +108,7 @@ def _block(size: int, grain: int, left: int, behind: int) -> int:
     for times in range(1, _TRIED + 1):
         block = times * smallest
         parts = left // -(-size // block)
-        load = block * -(-behind // max(1, parts))
+        load = block * over(over(behind, max(1, parts)), finest) * finest
         if times == 1 or load < least:
             best, least = block, load
         if block >= size:
