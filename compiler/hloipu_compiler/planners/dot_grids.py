@@ -97,6 +97,8 @@ class _Sides(NamedTuple):
     lhs_in_rows: bool = False
     """Of slices of the depth: whether a slice of lhs is a piece of each of its rows."""
     rhs_in_rows: bool = False
+    cuts_slices: bool = False
+    """Whether the dimension with the slices is the one that is cut into pieces."""
 
 
 class _Types(NamedTuple):
@@ -251,7 +253,8 @@ def _slices_of_depth(whole: _Sides, codelet: Dot, lhs: Tensor) -> list[_Sides]:
                 rhs_in_rows=_is_within(codelet.rhs_contracting, codelet.rhs_batch, n),
             )
             if n == cut:
-                found.append(one._replace(cut_depth=whole.cut_depth // slices))
+                cut_depth = whole.cut_depth // slices
+                found.append(one._replace(cut_depth=cut_depth, cuts_slices=True))
             else:
                 found.append(one._replace(other_depth=whole.other_depth // slices))
     return found
@@ -398,8 +401,12 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
     runs: Amounts | int = 0
     if sides.sliced == DEPTH:
         run_bits = blocks.depth * np.array(bits[:2])[:, None]
-        is_short = run_bits < 8 * _SHORTEST_RUN_BYTES
-        in_rows = np.array([sides.lhs_in_rows, sides.rhs_in_rows])[:, None] & is_short
+        are_single = run_bits < 8 * _SHORTEST_RUN_BYTES
+        if sides.cuts_slices:
+            # Pieces of slices that end within one begin elsewhere in each, where nothing else ends.
+            piece = blocks.depth // sides.other_depth
+            are_single = are_single | (cut & (sides.cut_depth % piece != 0))
+        in_rows = np.array([sides.lhs_in_rows, sides.rhs_in_rows])[:, None] & are_single
         runs = blocks.batch * (in_rows[0] * blocks.rows + in_rows[1] * blocks.columns)
         fragments = fragments + runs
     in_all = sides.slices * fragments

@@ -74,7 +74,8 @@ def split(sizes: Sizes, weights: Sizes, grains: Sizes, parts: int) -> Placement:
         behind //= size
         if left < 2:
             continue
-        block = _block(size, grain, left, behind)
+        finest = grains[-1] if label == len(sizes) - 2 else 1
+        block = _block(size, grain, left, behind, finest)
         count = -(-size // block)
         if count < 2:
             continue
@@ -88,8 +89,10 @@ _TRIED = 16
 """Multiples of the smallest block that are looked at."""
 
 
-def _block(size: int, grain: int, left: int, behind: int) -> int:
+def _block(size: int, grain: int, left: int, behind: int, finest: int) -> int:
     """Return the block of one index that leaves least on a tile, with the indices behind it.
+
+    If only the last index is behind, its blocks come in multiples of `finest`.
 
     Of 768 rows on 1,472 tiles the smallest blocks leave half of the tiles idle: larger ones leave
     parts over for columns.
@@ -102,7 +105,7 @@ def _block(size: int, grain: int, left: int, behind: int) -> int:
     for times in range(1, _TRIED + 1):
         block = times * smallest
         parts = left // -(-size // block)
-        load = block * -(-behind // max(1, parts))
+        load = block * over(over(behind, max(1, parts)), finest) * finest
         if times == 1 or load < least:
             best, least = block, load
         if block >= size:
@@ -234,13 +237,15 @@ def _one_axis(tiles: Tiles, axes: Sequence[int]) -> tuple[Tiles, int, dict[int, 
 def _finer(tiles: Tiles, spans: Sequence[Span], shape: Sizes, count: int) -> Placement | None:
     """Return blocks of which `count` make one block of pieces, on as many tiles as the pieces.
 
-    The first dimensions are cut first, down to single elements.
+    The first dimensions are cut first, down to single elements. Blocks along others stay as they
+    are: those that end elsewhere would take a run of each row from two of them.
     """
     parts: list[tuple[int, int, int]] = []
     for d, (span, size) in enumerate(zip(spans, shape, strict=True)):
         block = min(span.size, size)
         cut = min(count, max(1, block))
-        parts.append((d, cut * (tiles.extents[span.axis] if span.axis >= 0 else 1), 1))
+        extent = tiles.extents[span.axis] if span.axis >= 0 else 1
+        parts.append((d, cut * extent, block if cut == 1 else 1))
         count //= cut
     finer_grid = grid(parts, shape, tiles.first)
     return finer_grid if 1 < finer_grid.tiles.count <= tiles.count else None

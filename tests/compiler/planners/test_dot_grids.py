@@ -16,6 +16,7 @@ from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.compiled import CompiledProgram
+from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.steps import ComputeSet, Sequence, Step
@@ -333,3 +334,12 @@ def test_products_cut_along_a_later_contracted_dimension_are_right() -> None:
     for mode in ("exact", "functional"):
         (found,) = program.run(a, b, mode=mode).outputs
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_slices_of_rows_are_cut_where_they_end() -> None:
+    """Pieces that do not go into a slice of the depth would take a run of each row."""
+    tuning = replace(DEFAULT_TUNING, partials_type="f16", memory_percent=15)
+    tuning = replace(tuning, code_price=CodePrice(64, 64))
+    plan = _grid("bow", 1024, 4096, 1024, "f16", tuning)
+    assert plan.sliced == DEPTH
+    assert 4096 // plan.slices % plan.part == 0

@@ -100,3 +100,17 @@ def test_pieces_are_combined_on_the_tiles_that_have_them(strides: tuple[int, ...
 def test_pieces_of_one_element_are_not_shared_out() -> None:
     pieces = Mapping(Tiles((2,), (1,), 0), (Span(0, 1, 0, 1), whole(1), whole(1)))
     assert gathered(pieces, (1, 1)) is None
+
+
+def test_rows_stay_whole_where_their_pieces_would_leave_no_less() -> None:
+    """64 columns in pieces of 4 for 11 tiles leave 8 of 8 rows each, or whole ones of one row."""
+    assert mapping_of((8, 128, 3, 16, 64), 16, 1472).block == (1, 16, 3, 1, 64)
+
+
+def test_sums_keep_the_columns_of_their_pieces() -> None:
+    """Columns in 13 blocks of 80 are not in 13 blocks of 79, which begin within others."""
+    tiles = Tiles((8, 14, 13), (182, 13, 1))
+    spans = (Span(0, 1, 0, 1), Span(1, 293, 0, 293), Span(2, 80, 0, 80))
+    place = gathered(Mapping(tiles, spans), (4096, 1024))
+    assert place is not None
+    assert [span.size for _, span in place.labels] == [37, 80]
