@@ -62,7 +62,8 @@ def _is_blas(kind: str, m: int, k: int, n: int) -> bool:
     a[: _TRIED // 2] *= generator.random((_TRIED // 2, m, k)) < _KEPT  # zeros of both signs
     made = np.empty((_TRIED, m, n), dtype)
     _multiply(code, a, b, made)
-    return made.tobytes() == np.matmul(a, b).tobytes()
+    wanted: Array = np.matmul(a, b)
+    return made.tobytes() == wanted.tobytes()
 
 
 @lru_cache(maxsize=256)
