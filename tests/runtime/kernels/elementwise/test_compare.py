@@ -111,9 +111,10 @@ def test_select_of_many_with_a_broadcast_and_a_transposed_operand() -> None:
 @pytest.mark.parametrize("over", [0, 1, 2, None])
 def test_calls_on_arrays_choose_over_an_operand_as_well(size: int, over: int | None) -> None:
     random = np.random.default_rng(7)
-    operands = [random.random(size) < 0.5 for _ in range(3)]
-    want, out = np.where(*operands), np.zeros(size, np.bool_) if over is None else operands[over]
-    calls = select_on_arrays(*operands, out, np.empty)
+    holds, yes, no = (random.random(size) < 0.5 for _ in range(3))
+    want = np.where(holds, yes, no)
+    out = np.zeros(size, np.bool_) if over is None else (holds, yes, no)[over]
+    calls = select_on_arrays(holds, yes, no, out, np.empty)
     assert (calls is None) == (over is not None)
     if calls is not None:
         for call in calls:
