@@ -128,6 +128,11 @@ BODIES = {
       nz = {t}[4,5] add(z, p) b = s32[4,2] broadcast(k), dimensions={} ny = s32[4,2] add(y, b)
       q = {t}[6] reshape(r) c = {t}[9,6] broadcast(q), dimensions={1} nx = {t}[9,6] add(x, c)""",
         "nx, ny, nz"),
+    "picked by one number": ("{t}[9,6] x", """
+      i = s32[9] broadcast(k), dimensions={}
+      g = {t}[9,6] gather(x, i), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+        index_vector_dim=1, slice_sizes={1,6}
+      s = {t}[9,6] add(g, x) nx = {t}[9,6] sine(s)""", "nx"),
     "picked by batches": ("{t}[3,9] x, s32[3,4] y, {t}[3,4] z", """
       i = s32[3,4,1] reshape(y)
       nz = {t}[3,4] gather(x, i), offset_dims={}, collapsed_slice_dims={1}, start_index_map={1},
@@ -233,7 +238,7 @@ CASES = [
     *((name, "bf16", True) for name in ("scalars", "sums", "products", "put")),
     *(("picked by batches", kind, False) for kind in ("bf16", "s32")),
     *((name, "f64", False) for name in ("short sums", "products", "transcendental")),
-    ("scan", "f32", True),
+    *((name, "f32", True) for name in ("scan", "picked by one number")),
 ]
 
 

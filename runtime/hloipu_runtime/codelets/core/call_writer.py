@@ -16,7 +16,13 @@ from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
-from hloipu_runtime.kernels.reduction import SHORT_AXIS, is_plain, reduce_monoid, take_in
+from hloipu_runtime.kernels.reduction import (
+    SHORT_AXIS,
+    SHORT_ELEMENTS,
+    is_plain,
+    reduce_monoid,
+    take_in,
+)
 
 MOST_ELEMENTS = 1 << 14
 """Larger arrays are better computed a few rows at a time, in buffers."""
@@ -197,11 +203,12 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     left = tuple(1 if d in along else n for d, n in enumerate(shape))
     ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero
     start, sums = float(identity(monoid, storage_dtype(kind))), monoid == "add"
-    # Numpy's loop begins anew for each short row, a kernel's does not.
-    is_short = sums and 1 < prod(seen[axis + 1 :]) <= SHORT_AXIS and prod(seen) >= _MANY
+    # Numpy's loop begins anew for each short row, a kernel's does not; more are no longer numpy's.
+    has_short_rows = sums and 1 < prod(seen[axis + 1 :]) <= SHORT_AXIS
+    is_kernels = has_short_rows and _MANY <= prod(seen) < SHORT_ELEMENTS
 
     def run(x: Array, init: Array) -> Array:
-        if not x.flags.c_contiguous or (is_short and settings().compiles):
+        if not x.flags.c_contiguous or (is_kernels and settings().compiles):
             return general(x, init)
         found: Array = reduce_along(x if keeps else x.reshape(seen), axis, keepdims=keeps)
         if not keeps:

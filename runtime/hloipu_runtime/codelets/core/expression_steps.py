@@ -440,6 +440,8 @@ def bounded(op: str, values: Sequence[Array | None]) -> Bounded | None:
     known = [value for value in values if value is not None]
     if len(known) != len(values) - 1 or any(value != value for value in known):
         return None
+    if op == "clamp" and values[2] is None:
+        return None  # two constants, of which one is the lower bound of the other
     dtype = known[0].dtype
     if dtype.kind not in "fiu":
         return None

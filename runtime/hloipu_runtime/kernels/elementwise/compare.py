@@ -111,7 +111,7 @@ def select_on_arrays(
     maskable = yes.dtype == no.dtype == out.dtype and out.dtype.itemsize in (1, 2, 4, 8)
     if not maskable or predicate.shape != out.shape or not out.ndim or repeats(predicate):
         return None
-    if any(np.may_share_memory(out, x) for x in (yes, no)):
+    if any(np.may_share_memory(out, x) for x in (predicate, yes, no)):
         return None
     if out.size < _FEW_MASKED:
         return [partial(np.copyto, out, no), partial(np.copyto, out, yes, where=predicate)]

@@ -21,10 +21,7 @@ FEWEST_BESIDE = 8
 
 
 def fold_natively(x: Array, axis: int, count: int, folds: Folds) -> Array | None:
-    """Return sums of `count` windows along an axis; None: numpy is to add up.
-
-    Each begins with its first element where that is one of all windows, else with zero.
-    """
+    """Return sums of `count` windows along an axis, -0 where one has nothing; None: numpy is to."""
     kind = {"f": "f32", "d": "f64"}.get(x.dtype.char)
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     if kind is None or inner < FEWEST_BESIDE or not x.flags.c_contiguous:
@@ -35,10 +32,9 @@ def fold_natively(x: Array, axis: int, count: int, folds: Folds) -> Array | None
     out = np.empty((*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype)
     slices = tuple((w.indices(count), e.indices(x.shape[axis])) for w, e in folds)
     ends, places = _places(count, slices)
-    begins = bool(slices) and len(range(*slices[0][0])) == count
     arguments = (
         outer, count, inner, address_of(x), x.shape[axis] * inner, address_of(out),
-        address_of(ends), address_of(places), int(begins),
+        address_of(ends), address_of(places),
     )  # fmt: skip
     code((c_int64 * len(arguments))(*arguments))
     return out
@@ -65,22 +61,20 @@ def _kernel(kind: str) -> CountedKernel:
 
 _PLACES = (
     "i64 outer", "i64 count", "i64 inner", "ptr x", "i64 pitch", "ptr out", "ptr ends",
-    "ptr places", "i64 begins",
+    "ptr places",
 )  # fmt: skip
 
 
 def _text(name: str, t: str) -> str:
-    """Return the function: of each window rows are added up, the first as it is or to zero."""
+    """Return the function: of each window rows are added up, the first as it is."""
     return "\n".join([
         *_row("copied", t, "bitcast {t} %one to {t}"),
-        *_row("zeros", t, "bitcast {t} 0.0 to {t}"),
-        *_row("based", t, "fadd {t} 0.0, %one"),
+        *_row("zeros", t, "bitcast {t} -0.0 to {t}"),
         *_row("added", t, "fadd {t} %one, %other"),
         *_row("more", t, "fadd {t} %before, %one"),
         f"define void @{name}(ptr %arguments) #0 {{",
         "entry:",
         *loads(*_PLACES),
-        "  %copies = icmp ne i64 %begins, 0",
         "  br label %outward",
         "outward:",
         "  %o = phi i64 [0, %entry], [%o.next, %ended]",
@@ -99,15 +93,12 @@ def _text(name: str, t: str) -> str:
         "  %size = sub i64 %end, %first",
         "  %has_one = icmp ne i64 %size, 0",
         "  %has_two = icmp ugt i64 %size, 1",
-        "  %pairs = and i1 %copies, %has_two",
         "  %second = add i64 %first, 1",
         "  %third = add i64 %first, 2",
         "  br i1 %has_one, label %some, label %clearing",
         "some:",
         *_source(t, "first"),
-        "  br i1 %pairs, label %pairing, label %alone",
-        "alone:",
-        "  br i1 %copies, label %copying, label %basing",
+        "  br i1 %has_two, label %pairing, label %copying",
         "pairing:",
         *_source(t, "second"),
         "  call void @added(ptr %first.from, ptr %second.from, ptr %to, i64 %inner)",
@@ -115,14 +106,11 @@ def _text(name: str, t: str) -> str:
         "copying:",
         "  call void @copied(ptr %first.from, ptr %first.from, ptr %to, i64 %inner)",
         "  br label %adding",
-        "basing:",
-        "  call void @based(ptr %first.from, ptr %first.from, ptr %to, i64 %inner)",
-        "  br label %adding",
         "clearing:",
         "  call void @zeros(ptr %plane, ptr %plane, ptr %to, i64 %inner)",
         "  br label %summed",
         "adding:",
-        "  %begun = phi i64 [%third, %pairing], [%second, %copying], [%second, %basing]",
+        "  %begun = phi i64 [%third, %pairing], [%second, %copying]",
         "  %is_more = icmp ult i64 %begun, %end",
         "  br i1 %is_more, label %element, label %summed",
         "element:",

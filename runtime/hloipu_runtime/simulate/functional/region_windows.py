@@ -91,7 +91,8 @@ class RegionWindows(RegionValues):
                 pointer = self._further(pointer, start, table.view.strides[d])
             region.copy(_at(pointer, window, table.type),
                         _at(at[1], placed[(0,) * len(batch)], table.type))  # fmt: skip
-        given = indices.view if isinstance(indices, Place) else np.zeros(indices.shape, np.int32)
+        named = self.table[node.reads[1]].shape  # a register may have the shape of what it repeats
+        given = indices.view if isinstance(indices, Place) else np.zeros(named, np.int32)
         laid = gathering(table.view.shape, given.shape, dims, what.slice_sizes)(table.view, given)
         if not laid.flags.c_contiguous or self._is_unsure(table):
             self._doubt(target)

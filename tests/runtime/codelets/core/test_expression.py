@@ -172,6 +172,18 @@ def test_select_of_numbers_and_by_one_predicate(size: int) -> None:
         np.testing.assert_array_equal(array, want, strict=True)
 
 
+@pytest.mark.parametrize("value", [0, 1, 2])
+def test_a_clamp_with_two_constants_is_two_extrema(value: int) -> None:
+    x, low, high = np.array([-3, 0, 2, 7, np.nan], np.float32), np.float32(0), np.float32(5)
+    rest = iter((low, high))
+    given = [x if k == value else np.array(next(rest)) for k in range(3)]
+    numbers = [0 if k == value else 1 + k - (k > value) for k in range(3)]
+    constants = [node("constant", value=text_of(np.array(c), "f32")) for c in (low, high)]
+    expression = Expression(("f32",), (*constants, node("clamp", *numbers)), (3,))
+    (result,) = evaluate(expression, [x])
+    np.testing.assert_array_equal(result, np.minimum(np.maximum(given[0], given[1]), given[2]))
+
+
 def test_a_clamp_may_be_written_over_its_upper_bound() -> None:
     x = np.array([-2, 0.5, 2], np.float32)
     high = np.array([1, 1, 1.5], np.float32)

@@ -5,7 +5,7 @@ import operator
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.elementwise.compare import clamp, compare, select
+from hloipu_runtime.kernels.elementwise.compare import clamp, compare, select, select_on_arrays
 from tests.support.arrays import Array, f32, s8, s32
 
 DIRECTIONS = {
@@ -105,3 +105,18 @@ def test_select_of_many_with_a_broadcast_and_a_transposed_operand() -> None:
     yes = np.arange(7200, dtype=np.float32).reshape(80, 90).T
     result = select(chosen, yes, np.broadcast_to(np.float32(-1), (90, 80)))
     np.testing.assert_array_equal(result, np.where(chosen, yes, -1))
+
+
+@pytest.mark.parametrize("size", [5, 300])
+@pytest.mark.parametrize("over", [0, 1, 2, None])
+def test_calls_on_arrays_choose_over_an_operand_as_well(size: int, over: int | None) -> None:
+    random = np.random.default_rng(7)
+    holds, yes, no = (random.random(size) < 0.5 for _ in range(3))
+    want = np.where(holds, yes, no)
+    out = np.zeros(size, np.bool_) if over is None else (holds, yes, no)[over]
+    calls = select_on_arrays(holds, yes, no, out, np.empty)
+    assert (calls is None) == (over is not None)
+    if calls is not None:
+        for call in calls:
+            call()
+        np.testing.assert_array_equal(out, want)

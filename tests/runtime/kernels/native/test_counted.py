@@ -117,6 +117,8 @@ def test_elements_are_taken_where_they_are(kind: str, index: str) -> None:
         with native_kernels(FAST):
             assert _taking_kernel(8 * table.itemsize, index, len(shape)).code_for(AT_ONCE)
             taken = take_points(table, np.stack(starts, -1), bounds, (7, 30))
+            nothing = np.empty((0, len(shape)), index)
+            assert take_points(table, nothing, bounds, (0,)) is None
         assert (taken is None) == (kind == "c16")
         if taken is not None:
             np.testing.assert_array_equal(taken, table[at])

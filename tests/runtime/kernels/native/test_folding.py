@@ -23,21 +23,21 @@ ALONG = (
 
 @pytest.mark.parametrize("kind", ["f32", "f64"])
 @pytest.mark.parametrize("along", ALONG)
-def test_windows_have_the_same_bits(kind: str, along: WindowDimension) -> None:
+@pytest.mark.parametrize("init", [0.0, -0.0])
+def test_windows_have_the_same_bits(kind: str, along: WindowDimension, init: float) -> None:
     generator, one = np.random.default_rng(4), WindowDimension(1)
     for sizes, window in (
         ((3, 12, 17), (one, along, one)), ((11, 12, 9), (along, along, one)),
         ((2, 9, 10, 8), (one, along, along, one)), ((4, 30), (one, along)),
     ):  # fmt: skip
         x = some_values(kind, int(np.prod(sizes)), generator).reshape(sizes)
-        init = np.zeros((), x.dtype)
         for setting in (nullcontext(), computing()):
             with setting, np.errstate(all="ignore"):
                 with native_kernels(Settings(is_on=False)):
-                    (wanted,) = reduce_window([x], [init], window, "add", [kind])
+                    (wanted,) = reduce_window([x], [np.array(init, x.dtype)], window, "add", [kind])
                 with native_kernels(Settings(keeps=False)):
                     assert _kernel(kind).code_for(AT_ONCE)
-                    (made,) = reduce_window([x], [init], window, "add", [kind])
+                    (made,) = reduce_window([x], [np.array(init, x.dtype)], window, "add", [kind])
             assert differences(made, wanted) == 0, sizes
             assert made.strides == wanted.strides
 

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+from hloipu_runtime.codelets.core.call_writer import reducing
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from hloipu_runtime.kernels.native.short_rows import _kernel, sum_natively
@@ -31,6 +32,17 @@ def test_sums_have_the_same_bits(kind: str, sizes: tuple[int, int, int]) -> None
         assert differences(made, wanted) == 0
         assert own is not None
         assert differences(own, by_numpy) == 0
+
+
+@pytest.mark.parametrize("sizes", [(8, 128, 16), (8, 127, 16), (32, 64, 8), (300, 5, 4)])
+def test_reductions_of_regions_have_the_same_bits(sizes: tuple[int, int, int]) -> None:
+    x = np.random.default_rng(6).standard_normal(sizes).astype(np.float32)
+    reduction, init = reducing("add", "f32", sizes, (1,)), np.zeros((), x.dtype)
+    with native_kernels(Settings(is_on=False)):
+        wanted = reduction(x, init)
+    with native_kernels(Settings(keeps=False)):
+        assert _kernel("f32", sizes[2]).code_for(AT_ONCE)
+        assert differences(reduction(x, init), wanted) == 0
 
 
 def test_what_lies_otherwise_is_numpys() -> None:
