@@ -283,10 +283,7 @@ _RULES = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 @register
 @dataclass(frozen=True, slots=True)
 class BatchIndices(Pass):
-    """Gives gathers and scatters whose indices count along a batch batching dimensions instead.
-
-    Diagonals, of which all components count, stay: nothing is looked up in a row.
-    """
+    """Gives gathers and scatters whose indices count along a batch batching dimensions instead."""
 
     name: ClassVar[str] = "batch-indices"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
@@ -303,6 +300,7 @@ def _but_diagonals(
     joined = draft.made[op.operands[len(op.operands) // 2]]
     if joined.opcode == "reshape":
         joined = draft.made[joined.operands[0]]
+    # Of a diagonal nothing is looked up in a row.
     all_count = joined.opcode == "concatenate" and all(
         _counts_along(draft.made, i) >= 0 for i in joined.operands
     )
