@@ -88,8 +88,9 @@ def _swept(old: Computation, new: Computation) -> Computation:
 
 
 def _gather(draft: Draft, op: Instruction) -> Instruction | None:
-    sizes = list(op.attributes.integers("slice_sizes"))
-    apart = _rows_apart(draft, op, _GATHER, 1, sizes)
+    sizes = op.attributes.integers("slice_sizes")
+    # A stated division is one of the rows as they are merged.
+    apart = None if _is_divided(op) else _rows_apart(draft, op, _GATHER, 1, sizes)
     if apart is None:
         return _batched(draft, op, _GATHER, 1)
     rows, windows, attributes = apart
@@ -211,6 +212,11 @@ def _stated(op: Instruction) -> dict[str, Value]:
     return {name: op.attributes[name] for name in _STATED if name in op.attributes}
 
 
+def _is_divided(op: Instruction) -> bool:
+    said = " ".join(map(op.attributes.text, _STATED))
+    return any(word in said for word in ("devices=[", "mesh[", "xla.sdy.sharding"))
+
+
 def _rejoined(
     draft: Draft, like: Instruction, components: Sequence[int], along: int,
     stated: dict[str, Value],
@@ -277,10 +283,7 @@ _RULES = dict(zip("gather scatter".split(), (_gather, _scatter), strict=True))
 @register
 @dataclass(frozen=True, slots=True)
 class BatchIndices(Pass):
-    """Gives gathers and scatters whose indices count along a batch batching dimensions instead.
-
-    Diagonals, of which all components count, stay: nothing is looked up in a row.
-    """
+    """Gives gathers and scatters whose indices count along a batch batching dimensions instead."""
 
     name: ClassVar[str] = "batch-indices"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})
@@ -295,6 +298,9 @@ def _but_diagonals(
     rule: Callable[[Draft, Instruction], Instruction | None], draft: Draft, op: Instruction
 ) -> Instruction | None:
     joined = draft.made[op.operands[len(op.operands) // 2]]
+    if joined.opcode == "reshape":
+        joined = draft.made[joined.operands[0]]
+    # Of a diagonal nothing is looked up in a row.
     all_count = joined.opcode == "concatenate" and all(
         _counts_along(draft.made, i) >= 0 for i in joined.operands
     )

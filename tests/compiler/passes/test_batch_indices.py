@@ -54,6 +54,12 @@ CASES: dict[str, tuple[str, tuple[int, ...]]] = {
         "  c = s32[12,2] reshape(b)\n  w = f32[6,6,3] broadcast(x), dimensions={0,1}\n"
         f"  ROOT g = f32[12,1,1,2] gather(w, c), {MERGED_TAKE}", (0,),
     ),
+    "a gather whose merged rows are divided as stated": (
+        f"{ROWS}{COUNTED}  b = s32[6,2,2] concatenate(k, j), dimensions={{2}}\n"
+        "  c = s32[12,2] reshape(b)\n  w = f32[6,6,3] broadcast(x), dimensions={0,1}\n"
+        f"  ROOT g = f32[12,1,1,2] gather(w, c), {MERGED_TAKE}, "
+        "sharding={devices=[2,1,1,1]<=[2]}", (),
+    ),
     "a scatter whose rows are merged": (
         f"{ROWS}{COUNTED}  b = s32[6,2,2] concatenate(j, k), dimensions={{2}}\n"
         "  c = s32[12,2] reshape(b)\n  u = f32[6,2] parameter(2)\n  v = f32[12,1,1] reshape(u)\n"

@@ -71,7 +71,7 @@ def backward_places(
         if position in repeated:
             at_hand[position] = at_hand[repeated[position]]
     forward_reads = _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
-    _bring_to_weights(entry, phases, marked, at_hand, placed)
+    _bring_to_weights(entry, phases, marked, at_hand, forward_reads, placed)
     return BackwardPlaces(tuple(placed), forward_reads, repeated)
 
 
@@ -235,11 +235,13 @@ def _bring_to_weights(
     phases: Phases,
     marked: Collection[int],
     at_hand: Sequence[Places],
+    forward_reads: Mapping[tuple[int, int], int],
     placed: list[int],
 ) -> None:
     """Bring gradients that sum up cotangents alone, those of biases, to where the weights are.
 
-    If the cotangents pass there anyway. Elsewhere the update would wait for another IPU's sums.
+    If the cotangents pass there anyway, and no gradient before reads the sums. Elsewhere the update
+    would wait for another IPU's sums.
     """
     parameters = parameter_positions(entry)
     for gradient in phases.gradients:
@@ -250,9 +252,12 @@ def _bring_to_weights(
         goal = max((n for n in there if n <= placed[first]), default=-1)
         if not 0 <= goal < placed[first] or first in marked or phases.phase[first] != BACKWARD:
             continue
-        moved, waiting, passes = {first}, [first], True
+        moved, waiting = {first}, [first]
+        passes = all(placed[n] <= goal for n in entry.users[first])
         while waiting and passes:
-            for i in entry.instructions[waiting.pop()].operands:
+            reader = waiting.pop()
+            for operand in entry.instructions[reader].operands:
+                i = forward_reads.get((reader, operand), operand)
                 if phases.phase[i] != BACKWARD:
                     passes = passes and not (at_hand[i] and goal not in at_hand[i])
                 elif placed[i] > goal and i not in moved:

@@ -219,19 +219,22 @@ ENTRY e {
   gsum = f32[128] reduce(g2, zero), dimensions={0}, to_apply=plus
   gbias = f32[128] negate(gsum)
   g0 = f32[128,128] dot(READ, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT r = (f32[128], f32[128,128]) tuple(gbias, g0)
+  gone = f32[] reduce(gbias, zero), dimensions={0}, to_apply=plus
+  ROOT r = (f32[128], f32[128,128], f32[]) tuple(gbias, g0, gone)
 }
 """
 
 
-@pytest.mark.parametrize(("reads", "stage"), [("g2", 0), ("f0", 1)])
+@pytest.mark.parametrize(
+    ("reads", "stage", "other"), [("g2", 0, ""), ("f0", 1, ""), ("g2", 1, BACKWARD)]
+)
 def test_gradient_of_a_bias_is_summed_where_the_bias_is_if_what_it_sums_passes_there(
-    reads: str, stage: int
+    reads: str, stage: int, other: str
 ) -> None:
     entry = hloipu.verify(BIAS.replace("READ", reads)).entry
     at = {op.name: n for n, op in enumerate(entry.instructions)}
     phase = {"f": FORWARD, "g": BACKWARD}
-    known = {"wide": "free", "bias": "", "zero": "free"}
+    known = {"wide": "free", "bias": "", "zero": "free", "gone": other}
     phases = Phases(
         tuple(known.get(op.name, phase.get(op.name[0], "")) for op in entry.instructions),
         (Gradient(at["gbias"], (2,)),), (), (), (), -1, (), (),
