@@ -192,7 +192,7 @@ def _no_option(error: click.NoSuchOption) -> click.UsageError:
         if name in _long_options(cast(click.Command, application.get_command(context, other)))
     ]
     if others:
-        hint = f"hloipu {' and '.join(others)} {'have' if others[1:] else 'has'} it"
+        hint = f"hloipu {', '.join(others)} {'have' if others[1:] else 'has'} it"
         return click.UsageError(f"no such option {error.option_name} here; {hint}", error.ctx)
     hint = option_hint(name, known, "-h lists the options", "--")
     return click.UsageError(f"no such option {error.option_name}; {hint}", error.ctx)

@@ -11,7 +11,7 @@ import hloipu
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.native.library import the_compiler
+from hloipu_runtime.kernels.native.llvm import the_compiler
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.simulate.exact import small_steps

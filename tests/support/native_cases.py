@@ -16,7 +16,7 @@ from hloipu_runtime.kernels.core.storage import from_bits, storage_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary_has_meaning
 from hloipu_runtime.kernels.elementwise.unary import unary_has_meaning
 from hloipu_runtime.kernels.native.combining import combine_natively, combining_kernel
-from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
+from hloipu_runtime.kernels.native.llvm import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.kernels.native.targets import Targets

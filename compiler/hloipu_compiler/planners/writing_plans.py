@@ -1,4 +1,4 @@
-"""Planner of writes at run-time places.
+"""Planner of scatters and dynamic-update-slices.
 
 Data lies on a grid, and every tile looks at the windows that may fall into its ranges. Grids are
 searched over the parts of what updates follow, and of what not. Where windows and the notes on them

@@ -66,11 +66,11 @@ def most_promising(estimates: list[Estimate], worth: float) -> Estimate:
     """
     sure = choice_of(estimates)
     least = worth * sure.per_second / sure.budget_bytes if sure.fits else 0.0
-    goods = [(x.per_second / x.needed_bytes, x) for x in estimates if may_fit(x) and not x.fits]
-    most = max((good for good, _ in goods), default=0.0)
+    hoped = [(x.per_second / x.needed_bytes, x) for x in estimates if may_fit(x) and not x.fits]
+    most = max((worth_of_one for worth_of_one, _ in hoped), default=0.0)
     if most <= least:
         return sure
-    near = [each for each in goods if each[0] * _AS_FAST >= most]
+    near = [each for each in hoped if each[0] * _AS_FAST >= most]
     return min(near, key=lambda each: (each[1].candidate.recompute != NONE, -each[0]))[1]
 
 

@@ -1,4 +1,4 @@
-"""Instructions on complex numbers: what numpy and a compiled kernel do alike, of c64.
+"""Rewrites c64 steps of expressions as kernel instructions that have numpy's bits.
 
 A kernel holds both parts in one integer of 64 bits; products, sizes and so on are instructions on
 the parts. All else stays one of numpy's steps.

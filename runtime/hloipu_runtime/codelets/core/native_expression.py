@@ -25,7 +25,7 @@ from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, stag
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
+from hloipu_runtime.kernels.native.llvm import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
 from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
 

@@ -22,7 +22,7 @@ from hloipu_runtime.codelets.core.native_layout import (
 from hloipu_runtime.codelets.core.native_stages import KernelStage, NumpyStage, Staged
 from hloipu_runtime.kernels.core.blocks import Array, aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.native.library import CodePointer, address_of
+from hloipu_runtime.kernels.native.llvm import CodePointer, address_of
 
 STAGED_ELEMENTS = 1 << 15
 """Elements of a block between stages, which stands in buffers: 128 KiB of f32."""

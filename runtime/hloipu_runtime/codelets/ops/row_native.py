@@ -16,7 +16,7 @@ from hloipu_runtime.codelets.ops.row_stages import RowStages, stages_of, taken_a
 from hloipu_runtime.codelets.ops.row_values import Reduction
 from hloipu_runtime.kernels.core.blocks import Array, aligned_empty
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.native.library import CodePointer, address_of, the_compiler
+from hloipu_runtime.kernels.native.llvm import CodePointer, address_of, the_compiler
 from hloipu_runtime.kernels.native.rows import FEWEST_SUMMED, RowKernel, text_of
 from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.llvm import address_of
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""Compiled copy of arrays that lie otherwise: squares are transposed in registers."""
+"""Compiled copies of transposed arrays: blocks are transposed in registers."""
 
 from ctypes import c_int64
 from functools import lru_cache
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]

@@ -6,7 +6,7 @@
 import math
 from collections.abc import Callable
 
-from hloipu_runtime.kernels.native.library import CodePointer, the_compiler
+from hloipu_runtime.kernels.native.llvm import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.settings import COMPILING_WORK, LOADING_WORK, settings
 
 TextOf = Callable[[str, bool], str]

@@ -1,4 +1,4 @@
-"""Compiled sums of few elements along one dimension of windows, all of a window in one pass."""
+"""Compiled sums of short windows along one dimension, each window in one pass."""
 
 from ctypes import c_int64
 from functools import lru_cache
@@ -9,7 +9,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import register_type
-from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]

@@ -384,17 +384,12 @@ def _divided(g: Given, what: str) -> tuple[str, str]:
 
 
 # --- complex numbers ------------------------------------------------------------------------------
-def _real(g: Given) -> str:
-    return _bitcast_float(g, g.text.new(f"trunc i64 {g.values[0]} to i32"))
-
-
 def _imag(g: Given) -> str:
-    upper = g.text.new(f"lshr i64 {g.values[0]}, 32")
-    return _bitcast_float(g, g.text.new(f"trunc i64 {upper} to i32"))
+    return _part(g, g.text.new(f"lshr i64 {g.values[0]}, 32"))
 
 
-def _bitcast_float(g: Given, bits: str) -> str:
-    return g.text.new(f"bitcast i32 {bits} to float")
+def _part(g: Given, bits: str) -> str:
+    return g.text.new(f"bitcast i32 {g.text.new(f'trunc i64 {bits} to i32')} to float")
 
 
 def _complex(g: Given) -> str:
@@ -406,8 +401,7 @@ def _complex(g: Given) -> str:
 
 def _fused_product(g: Given) -> str:
     """Multiply the first two and add the third, rounded once."""
-    kind = g.kind
-    return g.text.call(f"llvm.fma.{g.intrinsic}", kind, *((kind, x) for x in g.values))
+    return g.text.call(f"llvm.fma.{g.intrinsic}", g.kind, *((g.kind, x) for x in g.values))
 
 
 # --- narrow floats --------------------------------------------------------------------------------
@@ -491,7 +485,7 @@ INSTRUCTIONS: dict[str, Writer] = {
     "quotient": _quotient,
     "rest": _rest,
     "round": _round,
-    "real": _real,
+    "real": lambda g: _part(g, g.values[0]),
     "imag": _imag,
     "complex": _complex,
     "fused_product": _fused_product,

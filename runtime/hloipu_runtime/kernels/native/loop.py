@@ -14,11 +14,17 @@ from hloipu_runtime.kernels.native.instructions import (
     register_type,
     write,
 )
-from hloipu_runtime.kernels.native.library import POINTER_AT
+from hloipu_runtime.kernels.native.llvm import POINTER_AT
 
 INTERLEAVED = 2
 """Vectors side by side: rounding is a chain of instructions that wait for each other."""
 
+NEXT_TURN = (
+    "  %next = add nuw i64 %i, 1", "  %more = icmp ult i64 %next, %count",
+    "  br i1 %more, label %loop, label %done",
+    "done:", "  ret void", "}",
+)  # fmt: skip
+"""The end of a function that is one loop: `%i` counts up to `%count`."""
 NEXT_COLUMN = (
     "  %following = add nuw i64 %column, 1",
     "  %more = icmp ult i64 %following, %columns",

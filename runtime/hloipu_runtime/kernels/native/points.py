@@ -10,8 +10,8 @@ import numpy as np
 from hloipu_runtime.kernels.native.combining import COMBINING_WORK, combination
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Text, memory_type, register_type, write
-from hloipu_runtime.kernels.native.library import address_of
-from hloipu_runtime.kernels.native.loop import loads
+from hloipu_runtime.kernels.native.llvm import address_of
+from hloipu_runtime.kernels.native.loop import NEXT_TURN, loads
 
 LARGEST_ITEM = 8
 """Bytes of an element: LLVM takes larger ones to lie as numpy need not lay them."""
@@ -138,12 +138,7 @@ def _text(
         "again:",
         f"  %held.next = phi {register} {', '.join(held)}",
         f"  %held.place.next = phi i64 {', '.join(places)}",
-        "  %next = add nuw i64 %i, 1",
-        "  %more = icmp ult i64 %next, %count",
-        "  br i1 %more, label %loop, label %done",
-        "done:",
-        "  ret void",
-        "}",
+        *NEXT_TURN,
         'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
     ]) + "\n"  # fmt: skip
 
@@ -198,12 +193,7 @@ def _taking_text(name: str, element_bits: int, index: str, starts: int) -> str:
         f"  %taken = load i{element_bits}, ptr %at",
         f"  %out.at = getelementptr i{element_bits}, ptr %others, i64 %i",
         f"  store i{element_bits} %taken, ptr %out.at",
-        "  %next = add nuw i64 %i, 1",
-        "  %more = icmp ult i64 %next, %count",
-        "  br i1 %more, label %loop, label %done",
-        "done:",
-        "  ret void",
-        "}",
+        *NEXT_TURN,
         "attributes #0 = { nounwind }",
     ]
     return "\n".join(lines) + "\n"

@@ -8,7 +8,7 @@ import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Text
-from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import NEXT_COLUMN, NEXT_ROW
 
 Array = np.ndarray[Any, Any]

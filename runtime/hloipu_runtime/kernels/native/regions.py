@@ -18,7 +18,7 @@ from hloipu_runtime.kernels.native.instructions import (
     register_type,
     write,
 )
-from hloipu_runtime.kernels.native.library import POINTER_AT
+from hloipu_runtime.kernels.native.llvm import POINTER_AT
 from hloipu_runtime.kernels.native.numpy_loops import NumpyLoop
 from hloipu_runtime.kernels.native.rows import reducer
 

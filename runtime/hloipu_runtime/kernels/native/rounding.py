@@ -9,7 +9,7 @@ import numpy as np
 from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import Instruction
-from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
 
 Array = np.ndarray[Any, Any]

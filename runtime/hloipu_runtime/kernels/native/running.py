@@ -1,6 +1,6 @@
-"""Compiled running sums and products along rows of f32, in f64 as by numpy.
+"""Compiled running sums and products along rows of f32, kept in f64 as numpy keeps them.
 
-Each waits for the one before it: several rows go side by side.
+Each addition waits for the one before it, so several rows are computed side by side.
 """
 
 from ctypes import c_int64
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.library import address_of
+from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import loads
 
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,8 @@ import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.instructions import register_type
-from hloipu_runtime.kernels.native.library import CodePointer, address_of
-from hloipu_runtime.kernels.native.loop import loads
+from hloipu_runtime.kernels.native.llvm import CodePointer, address_of
+from hloipu_runtime.kernels.native.loop import NEXT_TURN, loads
 
 Array = np.ndarray[Any, Any]
 
@@ -110,12 +110,7 @@ def _text(name: str, t: str, m: int, k: int, n: int) -> str:
             f"  store {row} {total}, ptr %o{i}.at, {align}",
         ]
     lines += [
-        "  %next = add nuw i64 %i, 1",
-        "  %more = icmp ult i64 %next, %count",
-        "  br i1 %more, label %loop, label %done",
-        "done:",
-        "  ret void",
-        "}",
+        *NEXT_TURN,
         'attributes #0 = { nounwind "denormal-fp-math"="dynamic,dynamic" }',
     ]
     return "\n".join(lines) + "\n"

@@ -32,7 +32,7 @@ from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of
 from hloipu_runtime.simulate.run.host import Counts
 
 if TYPE_CHECKING:
-    from hloipu_runtime.kernels.native.library import CodePointer
+    from hloipu_runtime.kernels.native.llvm import CodePointer
     from hloipu_runtime.simulate.functional.loop_writer import Written
 
 FEWEST_SECONDS = 0.05
@@ -82,7 +82,7 @@ class Compiled:
         )
         if looks <= self._looked or self.stays_in_python:
             return False
-        from hloipu_runtime.kernels.native.library import the_compiler
+        from hloipu_runtime.kernels.native.llvm import the_compiler
         from hloipu_runtime.simulate.functional.region_values import Refused
 
         compiler = the_compiler()

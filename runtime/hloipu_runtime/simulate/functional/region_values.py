@@ -137,7 +137,7 @@ def cut_of(array: Array, parts: Sequence[slice | int]) -> Array:
 
 def rounds_in_halves() -> bool:
     """Return whether the processor converts f32 to f16; raises Refused without a compiler."""
-    from hloipu_runtime.kernels.native.library import the_compiler
+    from hloipu_runtime.kernels.native.llvm import the_compiler
 
     compiler = the_compiler()
     if compiler is None:

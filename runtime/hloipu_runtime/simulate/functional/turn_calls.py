@@ -1,7 +1,7 @@
-"""Writes the turns of a loop as calls on arrays: memory for its values, and views of it.
+"""Prepares the numpy calls of a loop's turns: memory for its values, and views of that.
 
-Calls, and how arrays lie, are those of the block's text, and so are the bits. Where it cannot be
-told to be so, it is refused.
+Calls and strides are those of the loop's generated Python text, and so are the bits. A loop for
+which that is not sure raises Refused: its text runs.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ MOST_BYTES = 1 << 20
 
 
 class Refused(Exception):
-    """The block's text is to run."""
+    """The loop cannot be prepared; its generated text is to run."""
 
 
 class TurnCalls:
@@ -149,14 +149,14 @@ class TurnCalls:
                 self._drop(value)
 
     def _window(self, what: KnownWindow, node: Node) -> None:
-        (made,), (data, *window) = node.writes, node.reads
+        (written,), (data, *window) = node.writes, node.reads
         index = _at(self._values[what.slot])
         if not window:
-            self._put(made, self.array(data)[index])
+            self._put(written, self.array(data)[index])
             return
         out = self._begun(data, node, also_read=window)
         self.calls.append(partial(np.copyto, out[index], self.array(window[0])))
-        self._put(made, out)
+        self._put(written, out)
 
     def _definition(self, what: Definition, node: Node) -> None:
         if what.base is None and len(what.pieces) == 1:
@@ -250,13 +250,14 @@ class TurnCalls:
 
     def _straight(self, what: Codelet, node: Node) -> Straight | None:
         if id(node) not in self._straights:
-            found = what.straight(*self._blocks(node))
-            function = None if found is None or len(found.calls) != 1 else found.calls[0].function
-            if found is not None and isinstance(function, MatrixProduct):
-                self.multiplies = True
-                call = found.calls[0]._replace(on_arrays=function.on_one_thread)
-                found = found._replace(calls=(call,))
-            self._straights[id(node)] = found
+            straight = what.straight(*self._blocks(node))
+            if straight is not None and len(straight.calls) == 1:
+                (call,) = straight.calls
+                if isinstance(call.function, MatrixProduct):
+                    self.multiplies = True
+                    call = call._replace(on_arrays=call.function.on_one_thread)
+                    straight = straight._replace(calls=(call,))
+            self._straights[id(node)] = straight
         return self._straights[id(node)]
 
     def _blocks(self, node: Node) -> tuple[list[Any], list[Any]]:

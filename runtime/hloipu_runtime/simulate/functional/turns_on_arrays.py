@@ -1,4 +1,4 @@
-"""Counted loops on small arrays as calls on memory that is kept, prepared turn by turn.
+"""Runs counted loops on small arrays as numpy calls that are prepared once, on memory that is kept.
 
 All that a turn does beside numpy's own work is done once: windows and other views are made, and
 values are given memory, which others get when they have died. A run copies in what the loop begins

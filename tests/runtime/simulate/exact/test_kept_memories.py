@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.native.library import the_compiler
+from hloipu_runtime.kernels.native.llvm import the_compiler
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.simulate.exact import small_steps, tile_memories
 from hloipu_runtime.simulate.exact.exact import ExactEngine

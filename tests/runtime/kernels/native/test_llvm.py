@@ -9,7 +9,7 @@ import pytest
 from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.native import counted, rounding
 from hloipu_runtime.kernels.native.instructions import Instruction
-from hloipu_runtime.kernels.native.library import CodePointer, Compiler, address_of
+from hloipu_runtime.kernels.native.llvm import CodePointer, Compiler, address_of
 from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
 from hloipu_runtime.kernels.native.settings import (
     COMPILING_WORK,
