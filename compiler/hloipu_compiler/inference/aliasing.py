@@ -4,7 +4,6 @@ Source: openxla/xla `xla/service/hlo_verifier.cc`.
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.site import Site
 from hloipu_compiler.ir.attributes import Alias
 from hloipu_compiler.ir.shapes import BufferShape, Shape, compatible, subshape
@@ -31,16 +30,14 @@ def _check_alias(site: Site, alias: Alias, result_shape: Shape) -> None:
     source = subshape(site.operands[alias.parameter], alias.parameter_index) if inside else None
     target = subshape(result_shape, alias.output_index)
     if source is None or target is None:
-        raise ShapeFault(
-            faults.ALIASING,
+        raise faults.ALIASING(
             f"alias of result {list(alias.output_index)} with operand {alias.parameter} "
             f"{list(alias.parameter_index)}, which does not exist",
             expected=f"indices within {result_shape} and {len(site.operands)} operands",
             attribute=_NAME,
         )
     if not compatible(_contents(source), _contents(target)):
-        raise ShapeFault(
-            faults.ALIASING,
+        raise faults.ALIASING(
             f"alias of result {target} with operand {source}",
             expected="equal shapes",
             operand=alias.parameter,

@@ -10,7 +10,6 @@ send and recv have no token; then their results have none either.
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.aliasing import check_aliasing
 from hloipu_compiler.inference.collectives import all_reduce, check_in_place, gathered_shapes
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.site import (
     RULES,
     Site,
@@ -50,8 +49,7 @@ def outfeed(site: Site) -> Shape:
     if isinstance(stated_shape, ArrayShape | TupleShape | BufferShape) and not compatible(
         stated_shape, site.operands[0]
     ):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"outfeed of {site.operands[0]}",
             expected=f"{stated_shape}, as in outfeed_shape",
             operand=0,
@@ -112,8 +110,7 @@ def copy_done(site: Site) -> Shape:
     """Return the destination, which has the source's shape."""
     start = tuple_operand(site, fewest=2)
     if not compatible(start.elements[0], start.elements[1]):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"copy from {start.elements[1]} to {start.elements[0]}",
             expected="equal shapes",
             operand=0,
@@ -158,8 +155,7 @@ def async_start(site: Site) -> Shape:
     shape = _async_shape(site)
     bound = shape.elements[0]
     if not compatible(bound, TupleShape(site.operands)):
-        raise ShapeFault(
-            faults.CALLEE,
+        raise faults.CALLEE(
             f"{site.opcode} of {TupleShape(site.operands)} is declared as {shape}",
             expected=f"({TupleShape(site.operands)}, result, …)",
         )
@@ -176,8 +172,7 @@ def async_update(site: Site) -> Shape:
     before = tuple_operand(site, fewest=2)
     for i in (0, 1):
         if not is_prefix(before.elements[i], shape.elements[i]):
-            raise ShapeFault(
-                faults.CALLEE,
+            raise faults.CALLEE(
                 f"async-update of {before} is declared as {shape}",
                 expected=f"at index {i} {before.elements[i]} or more",
                 operand=0,
@@ -186,10 +181,8 @@ def async_update(site: Site) -> Shape:
     added = bound.elements if isinstance(bound, TupleShape) else ()
     added = added[len(old.elements) if isinstance(old, TupleShape) else 0 :]
     if not compatible(TupleShape(added), TupleShape(site.operands[1:])):
-        raise ShapeFault(
-            faults.CALLEE,
-            f"async-update binds {TupleShape(site.operands[1:])}",
-            expected=f"{TupleShape(added)}",
+        raise faults.CALLEE(
+            f"async-update binds {TupleShape(site.operands[1:])}", expected=f"{TupleShape(added)}"
         )
     if "calls" in site.attributes:
         _check_wrapped(shape, site.callee("calls"))
@@ -209,8 +202,7 @@ def async_done(site: Site) -> Shape:
 def _async_shape(site: Site) -> TupleShape:
     shape = declared_tuple(site, 2)
     if not isinstance(shape.elements[0], TupleShape):
-        raise ShapeFault(
-            faults.DECLARED_STRUCTURE,
+        raise faults.DECLARED_STRUCTURE(
             f"{site.opcode} is declared as {shape}",
             expected="((operand shapes…), result shape, state…)",
         )
@@ -221,8 +213,7 @@ def _check_wrapped(shape: TupleShape, program: ProgramShape) -> None:
     wanted = (TupleShape(program.parameters), program.result)
     for i in (0, 1):
         if not is_prefix(shape.elements[i], wanted[i]):
-            raise ShapeFault(
-                faults.CALLEE,
+            raise faults.CALLEE(
                 f"the wrapped computation is {wanted[0]} -> {wanted[1]}",
                 expected=f"{shape.elements[i]} at index {i} of the declared shape",
                 attribute="calls",

@@ -5,7 +5,6 @@ Source: openxla/xla `xla/service/shape_inference.cc`.
 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.elementwise import check_kind
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_at, make_array, same_sizes, sizes_agree
 from hloipu_compiler.inference.site import RULES, Site, array_operand, check_range
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
@@ -31,11 +30,8 @@ def batch_norm_grad(site: Site) -> Shape:
     gradient = array_operand(site, 4)
     check_kind(site, gradient, 4, _FLOAT)
     if not same_sizes(operand, gradient):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
-            f"gradient {gradient} of {operand}",
-            expected=f"the sizes of {operand}",
-            operand=4,
+        raise faults.SIZE_MISMATCH(
+            f"gradient {gradient} of {operand}", expected=f"the sizes of {operand}", operand=4
         )
     return TupleShape((operand, features, features))
 
@@ -49,8 +45,7 @@ def _checked(site: Site, per_feature: tuple[int, ...]) -> tuple[ArrayShape, Arra
         shape = array_operand(site, number)
         check_kind(site, shape, number, _FLOAT)
         if shape.rank != 1 or not sizes_agree(shape.dimensions[0], count):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"operand {number} of {site.opcode} is {shape}",
                 expected=f"{operand.element_type.name}[{count}], one number for each feature",
                 operand=number,

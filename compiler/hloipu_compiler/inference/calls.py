@@ -4,7 +4,6 @@ Sources: openxla/xla `xla/service/hlo_verifier.cc`, `xla/service/shape_inference
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import with_dynamic
 from hloipu_compiler.inference.site import RULES, Site, declared_shape
 from hloipu_compiler.ir.attributes import ProgramShape
@@ -25,16 +24,14 @@ def check_arguments(
     """Check that a computation has one fitting parameter for each argument."""
     parameters = program.parameters
     if len(parameters) != len(arguments):
-        raise ShapeFault(
-            faults.CALLEE,
+        raise faults.CALLEE(
             f"the computation in {attribute} has {len(parameters)} parameters",
             expected=f"{len(arguments)}",
             attribute=attribute,
         )
     for i, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True)):
         if argument is not parameter and not compatible(argument, parameter):
-            raise ShapeFault(
-                faults.CALLEE,
+            raise faults.CALLEE(
                 f"operand {first + i} is {argument}, parameter {i} in {attribute} is {parameter}",
                 expected=f"{parameter}",
                 operand=first + i,
@@ -48,16 +45,12 @@ def while_(site: Site) -> Shape:
     check_arguments("condition", condition, site.operands)
     check_arguments("body", body, site.operands)
     if not compatible(condition.result, ArrayShape(PRED)):
-        raise ShapeFault(
-            faults.CALLEE,
-            f"the condition returns {condition.result}",
-            expected="pred[]",
-            attribute="condition",
+        raise faults.CALLEE(
+            f"the condition returns {condition.result}", expected="pred[]", attribute="condition"
         )
     state = site.operands[0]
     if state is not body.result and not compatible(body.result, state):
-        raise ShapeFault(
-            faults.CALLEE,
+        raise faults.CALLEE(
             f"the body takes {state} and returns {body.result}",
             expected=f"{state}",
             attribute="body",
@@ -71,15 +64,11 @@ def conditional(site: Site) -> Shape:
     is_pred = compatible(chooser, ArrayShape(PRED))
     names = branch_names(site, is_pred)
     if not is_pred and not compatible(chooser, ArrayShape(S32)):
-        raise ShapeFault(
-            faults.OPERAND_KIND,
-            f"conditional chooses by {chooser}",
-            expected="pred[] or s32[]",
-            operand=0,
+        raise faults.OPERAND_KIND(
+            f"conditional chooses by {chooser}", expected="pred[] or s32[]", operand=0
         )
     if len(names) != count or not count or (is_pred and count != 2):
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"conditional with {len(names)} branches and {count} operands for them",
             expected="two branches" if is_pred else "one operand for each branch",
         )
@@ -87,8 +76,7 @@ def conditional(site: Site) -> Shape:
     for i, (attribute, program) in enumerate(programs):
         check_arguments(attribute, program, (site.operands[i + 1],), i + 1)
         if not compatible(program.result, programs[0][1].result):
-            raise ShapeFault(
-                faults.CALLEE,
+            raise faults.CALLEE(
                 f"branch {i} returns {program.result}",
                 expected=f"{programs[0][1].result}, as branch 0",
                 attribute=attribute,
@@ -143,8 +131,7 @@ def custom_call(site: Site) -> Shape:
     if site.attributes.text("custom_call_target") == "GetRngSeed" and (
         site.operands or not compatible(shape, ArrayShape(U64))
     ):
-        raise ShapeFault(
-            faults.DECLARED_STRUCTURE,
+        raise faults.DECLARED_STRUCTURE(
             f"GetRngSeed of {len(site.operands)} operands is declared as {shape}",
             expected="u64[] and no operands",
         )
@@ -157,16 +144,14 @@ def custom_call(site: Site) -> Shape:
 def _check_constraints(site: Site, constraints: tuple[object, ...]) -> None:
     shapes = [shape for shape in constraints if isinstance(shape, ArrayShape | TupleShape)]
     if len(shapes) != len(site.operands):
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"{len(shapes)} operand_layout_constraints for {len(site.operands)} operands",
             expected=f"{len(site.operands)}",
             attribute="operand_layout_constraints",
         )
     for number, (wanted, actual) in enumerate(zip(shapes, site.operands, strict=True)):
         if not compatible(wanted, actual):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"operand {number} is {actual}, its layout constraint {wanted}",
                 expected=f"{wanted}",
                 operand=number,

@@ -6,7 +6,6 @@ about the module and asked by the verifier; here only group size and shape meet.
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_form
 from hloipu_compiler.inference.site import (
     RULES,
@@ -42,8 +41,7 @@ def group_size(site: Site, has_global_ids: bool = True) -> int:
     if not site.attributes.flag("use_global_device_ids"):
         return (written or replicas) * partitions
     if not written:
-        raise ShapeFault(
-            faults.GROUP_SIZE,
+        raise faults.GROUP_SIZE(
             f"{site.opcode} with use_global_device_ids names no groups",
             expected="replica_groups={{…}}",
             attribute="use_global_device_ids",
@@ -83,8 +81,7 @@ def reduce_scatter(site: Site) -> Shape:
         check_range(site, "dimensions", (along,), operand.rank)
         size = operand.dimensions[along]
         if size != UNBOUNDED and size % shards:
-            raise ShapeFault(
-                faults.GROUP_SIZE,
+            raise faults.GROUP_SIZE(
                 f"dimension {along} of {operand} is cut into {shards} shards",
                 expected=f"a multiple of {shards}",
                 operand=number,
@@ -101,8 +98,7 @@ def _first_result(site: Site, result: Shape, count: int, along: int) -> ArraySha
         fits = isinstance(result, TupleShape) and len(result.elements) == count
         first = result.elements[0] if fits and isinstance(result, TupleShape) else None
     if not isinstance(first, ArrayShape) or along >= first.rank:
-        raise ShapeFault(
-            faults.DECLARED_STRUCTURE,
+        raise faults.DECLARED_STRUCTURE(
             f"{site.opcode} of {count} operands is declared as {result}",
             expected=f"a tuple of {count} arrays"
             if count > 1
@@ -117,8 +113,7 @@ def _shard_count(site: Site, gathered_size: int, shard_size: int) -> int:
     count = -(-gathered_size // shard_size) if shard_size else int(gathered_size == 0)
     known = group_size(site)
     if count < 1 or (known != 1 and shard_size and count != known):
-        raise ShapeFault(
-            faults.GROUP_SIZE,
+        raise faults.GROUP_SIZE(
             f"{site.opcode} of groups of {known} between sizes {shard_size} and {gathered_size}",
             expected=f"{shard_size} times {known} is {shard_size * known}",
             attribute="replica_groups",
@@ -139,8 +134,7 @@ def all_to_all(site: Site) -> Shape:
     if "dimensions" in site.attributes:
         return _array_all_to_all(site, count)
     if len(site.operands) != count:
-        raise ShapeFault(
-            faults.GROUP_SIZE,
+        raise faults.GROUP_SIZE(
             f"all-to-all of {len(site.operands)} operands in groups of {count}",
             expected=f"{count} operands, or dimensions={{d}} with one operand",
             attribute="replica_groups" if "replica_groups" in site.attributes else None,
@@ -149,8 +143,7 @@ def all_to_all(site: Site) -> Shape:
     for number, operand in enumerate(operands):
         fits = operand.element_type is operands[0].element_type and same_form(operand, operands[0])
         if UNBOUNDED in operand.dimensions or not fits:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"operand {number} of all-to-all is {operand}",
                 expected=f"{site.operands[0]}, as the first",
                 operand=number,
@@ -160,8 +153,7 @@ def all_to_all(site: Site) -> Shape:
 
 def _array_all_to_all(site: Site, count: int) -> Shape:
     if len(site.operands) != 1:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"all-to-all of {len(site.operands)} operands with dimensions",
             expected="one operand",
             attribute="dimensions",
@@ -170,8 +162,7 @@ def _array_all_to_all(site: Site, count: int) -> Shape:
     along = one_dimension(site, operand.rank)
     size = operand.dimensions[along]
     if size != UNBOUNDED and size % count:
-        raise ShapeFault(
-            faults.GROUP_SIZE,
+        raise faults.GROUP_SIZE(
             f"dimension {along} of {operand} is split among {count}",
             expected=f"a multiple of {count}",
             operand=0,
@@ -180,9 +171,7 @@ def _array_all_to_all(site: Site, count: int) -> Shape:
         flag and n != UNBOUNDED
         for flag, n in zip(operand.dynamic or (), operand.dimensions, strict=False)
     ):
-        raise ShapeFault(
-            faults.DYNAMIC_SIZE, f"all-to-all of {operand}", expected="static sizes", operand=0
-        )
+        raise faults.DYNAMIC_SIZE(f"all-to-all of {operand}", expected="static sizes", operand=0)
     return operand
 
 
@@ -194,8 +183,7 @@ def ragged_all_to_all(site: Site) -> Shape:
         operand = array_operand(site, number)
         fits = operand.element_type is first.element_type and same_form(first, operand)
         if operand.rank not in (1, 2) or not fits:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"operand {number} of ragged-all-to-all is {operand}",
                 expected=f"{first} of rank 1 or 2",
                 operand=number,
@@ -209,8 +197,7 @@ def collective_broadcast(site: Site) -> Shape:
     if site.attributes.flag("has_dynamic_root"):
         data, root = site.operands[:-1], site.operands[-1]
         if not data or not compatible(root, ArrayShape(S32, (len(data),))):
-            raise ShapeFault(
-                faults.INDEX_OPERAND,
+            raise faults.INDEX_OPERAND(
                 f"the roots of collective-broadcast are {root}",
                 expected=f"s32[{len(data)}], one root for each array",
                 operand=len(data),
@@ -231,24 +218,21 @@ def collective_permute(site: Site) -> Shape:
 def check_in_place(site: Site) -> None:
     """Check (input, output, input offsets, output offsets) of a permute of slices."""
     if len(site.operands) != 4:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"{site.opcode} of slices with {len(site.operands)} operands",
             expected="4: input, output, input offsets, output offsets",
             attribute="slice_sizes",
         )
     for buffer, offsets in ((0, 2), (1, 3)):
         if not _offsets_fit(site.operands[buffer], site.operands[offsets]):
-            raise ShapeFault(
-                faults.INDEX_OPERAND,
+            raise faults.INDEX_OPERAND(
                 f"offsets {site.operands[offsets]} into {site.operands[buffer]}",
                 expected="a tuple with one offset for each dimension, or a tuple of such tuples",
                 operand=offsets,
             )
     source, target = site.operands[0], site.operands[1]
     if _leaf_count(source) != _leaf_count(target):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"{site.opcode} from {source} to {target}",
             expected="as many buffers on one side as on the other",
             operand=1,

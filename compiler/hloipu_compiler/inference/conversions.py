@@ -5,7 +5,6 @@ Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier
 
 from hloipu_compiler.inference import faults
 from hloipu_compiler.inference.elementwise import check_kind
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import make_array, same_form, with_type
 from hloipu_compiler.inference.site import (
     RULES,
@@ -29,15 +28,13 @@ def stochastic_convert(site: Site) -> Shape:
     check_kind(site, operand, 0, frozenset({Kind.FLOAT}))
     check_kind(site, random, 1, frozenset({Kind.UNSIGNED}))
     if random.element_type.bits != operand.element_type.bits:
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
+        raise faults.ELEMENT_TYPE(
             f"{random.element_type.bits} random bits for {operand.element_type.name}",
             expected=f"u{operand.element_type.bits}",
             operand=1,
         )
     if not same_form(random, operand):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"random numbers {random} for {operand}",
             expected=f"the sizes and layout of {operand}",
             operand=1,
@@ -52,11 +49,8 @@ def reduce_precision(site: Site) -> Shape:
     for attribute, fewest in (("exponent_bits", 1), ("mantissa_bits", 0)):
         bits = site.attributes.integer(attribute)
         if bits < fewest:
-            raise ShapeFault(
-                faults.ATTRIBUTE_VALUE,
-                f"{attribute}={bits}",
-                expected=f"at least {fewest}",
-                attribute=attribute,
+            raise faults.ATTRIBUTE_VALUE(
+                f"{attribute}={bits}", expected=f"at least {fewest}", attribute=attribute
             )
     return operand
 
@@ -69,8 +63,7 @@ def bitcast_convert(site: Site) -> Shape:
     operand, old = array_operand(site, 0), array_operand(site, 0).element_type
     new = declared_array(site).element_type
     if old.is_complex != new.is_complex:
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
+        raise faults.ELEMENT_TYPE(
             f"bitcast-convert from {old.name} to {new.name}",
             expected="both types complex, or both real",
             operand=0,
@@ -78,8 +71,7 @@ def bitcast_convert(site: Site) -> Shape:
         )
     wide, narrow = max(old.bits, new.bits), min(old.bits, new.bits)
     if wide % narrow:
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
+        raise faults.ELEMENT_TYPE(
             f"bitcast-convert from {old.bits} to {new.bits} bits",
             expected="one width a multiple of the other",
             operand=0,
@@ -90,8 +82,7 @@ def bitcast_convert(site: Site) -> Shape:
     if old.bits > new.bits:
         return make_array(new, (*operand.dimensions, ratio), (*flags, False) if flags else ())
     if operand.dimensions[-1:] != (ratio,):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"bitcast-convert of {operand} to {new.name}",
             expected=f"a last dimension of size {ratio}",
             operand=0,
@@ -109,15 +100,14 @@ def bitcast(site: Site) -> Shape:
     pair = declared, operand
     if all(isinstance(s, ArrayShape) and _is_plain(s) for s in pair):
         if _byte_counts(declared).isdisjoint(_byte_counts(operand)):
-            raise ShapeFault(
-                faults.ELEMENT_COUNT,
+            raise faults.ELEMENT_COUNT(
                 f"bitcast of {operand} to {declared} changes the number of bytes",
                 expected=f"{min(_byte_counts(operand))} bytes",
                 operand=0,
             )
     elif any(isinstance(s, ArrayShape) and not s.element_type.is_array for s in pair):
-        raise ShapeFault(
-            faults.OPERAND_KIND, f"bitcast of {operand} to {declared}", expected="arrays", operand=0
+        raise faults.OPERAND_KIND(
+            f"bitcast of {operand} to {declared}", expected="arrays", operand=0
         )
     return declared
 

@@ -50,8 +50,7 @@ def convolution(site: Site) -> Shape:
     rank = len(inputs.spatial) + 2
     for number, shape in ((0, left), (1, right)):
         if shape.rank != rank:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"operand {number} of convolution is {shape}",
                 expected=f"rank {rank}, as in dim_labels",
                 operand=number,
@@ -99,8 +98,7 @@ def _read_labels(text: str, named: str) -> Numbers:
     digits = [str(i) for i in range(len(text) - 2)]
     if sorted(text) != sorted([*named, *digits]):
         shown = "".join([named[0], *digits, named[1]])
-        raise ShapeFault(
-            faults.DIMENSION_ORDER,
+        raise faults.DIMENSION_ORDER(
             f"convolution dimensions {text!r}",
             expected=f"{shown} in some order",
             attribute="dim_labels",
@@ -114,8 +112,7 @@ def _check_groups(
     features = site.attributes.integer("feature_group_count", 1)
     batches = site.attributes.integer("batch_group_count", 1)
     if features < 1 or batches < 1 or (features > 1 and batches > 1):
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"feature_group_count={features}, batch_group_count={batches}",
             expected="both at least 1, and one of them 1",
             attribute="feature_group_count",
@@ -125,15 +122,13 @@ def _check_groups(
     kernel_in *= _block_size(site)
     name = "batch_group_count" if batches > 1 else "feature_group_count"
     if outputs % features or outputs % batches or batch % batches:
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"{name}={max(features, batches)} of batch size {batch} and {outputs} output features",
             expected="a number that divides them",
             attribute=name,
         )
     if features_in % features or features_in // features != kernel_in:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"{features_in} input features of {left} in {features} groups, {kernel_in} in kernel "
             f"{right}",
             expected=f"{features_in / features:g} input features in the kernel",
@@ -147,8 +142,7 @@ def _block_size(site: Site) -> int:
     if sparsity is None:
         return 1
     if sparsity[1] != "1":
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"sparsity {sparsity[1]}x{sparsity[2]} of the kernel",
             expected="1xN",
             attribute="sparsity_config",
@@ -162,8 +156,7 @@ def _flags(
     flags = [False] * left.rank
     of_left, of_right = dynamic_flags(left), dynamic_flags(right)
     if of_right[kernel.second]:
-        raise ShapeFault(
-            faults.DYNAMIC_SIZE,
+        raise faults.DYNAMIC_SIZE(
             f"the output features of kernel {right} are dynamic",
             expected="a static size",
             operand=1,
@@ -220,15 +213,14 @@ def _dilated(size: int, dilation: int) -> int:
 
 def window_fault(problem: str, expected: str) -> ShapeFault:
     """Return a fault that points at the window."""
-    return ShapeFault(faults.WINDOW, problem, expected=expected, attribute="window")
+    return faults.WINDOW(problem, expected=expected, attribute="window")
 
 
 def reduce_window(site: Site) -> Shape:
     """Return how often the window fits into the inputs, one result for each input."""
     count = len(site.operands) // 2
     if count > 1 and len(site.operands) == 2 * count and not site.verifying:
-        raise ShapeFault(
-            faults.NOT_INFERABLE,
+        raise faults.NOT_INFERABLE(
             f"the shape of a reduce-window of {count} inputs cannot be inferred",
             expected="a result shape before the opcode",
         )
@@ -258,8 +250,7 @@ def select_and_scatter(site: Site) -> Shape:
     if not fits or not compatible(chooser.result, ArrayShape(PRED)):
         name = element_type.name
         shown = ", ".join(map(str, chooser.parameters))
-        raise ShapeFault(
-            faults.REDUCER,
+        raise faults.REDUCER(
             f"the computation in select is ({shown}) -> {chooser.result}",
             expected=f"({name}[], {name}[]) -> pred[]",
             attribute="select",
@@ -269,8 +260,7 @@ def select_and_scatter(site: Site) -> Shape:
     sizes = window_sizes(operand.dimensions, site.attributes.window())
     places = make_array(element_type, sizes, dynamic_flags(operand))
     if not compatible_up_to_precision(source, places):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"the source of select-and-scatter is {source}",
             expected=f"{places}, one element for each place of the window",
             operand=1,

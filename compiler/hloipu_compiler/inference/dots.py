@@ -8,7 +8,6 @@ none is declared the wider of the operands'.
 from typing import NamedTuple
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import dynamic_at, make_array, sizes_agree, wider_type
 from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands, check_range
 from hloipu_compiler.ir.shapes import ArrayShape, Shape
@@ -57,8 +56,7 @@ def _check_side(
     check_range(site, f"{side}_contracting_dims", contracting, shape.rank)
     check_range(site, f"{side}_batch_dims", batch, shape.rank)
     if len({*batch, *contracting}) != len(batch) + len(contracting):
-        raise ShapeFault(
-            faults.DIMENSION_ORDER,
+        raise faults.DIMENSION_ORDER(
             f"a dimension of the {side} of {site.opcode} is named twice",
             expected="each dimension either batched, contracted or free",
             attribute=f"{side}_contracting_dims",
@@ -75,16 +73,14 @@ def _check_pairs(
 ) -> None:
     attribute = f"lhs_{role}_dims"
     if len(of_left) != len(of_right):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"{len(of_left)} {role} dimensions on the left, {len(of_right)} on the right",
             expected="as many on one side as on the other",
             attribute=attribute,
         )
     for a, b in zip(of_left, of_right, strict=True):
         if not sizes_agree(left.dimensions[a], right.dimensions[b]):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"{role} dimensions {a} of {left} and {b} of {right}",
                 expected="equal sizes",
                 operand=1,
@@ -130,8 +126,7 @@ def scaled_dot(site: Site) -> Shape:
         _check_scale(left, left_scale, numbers.left_contracting, 2)
         _check_scale(right, right_scale, numbers.right_contracting, 3)
         if not left_scale.dimensions and not right_scale.dimensions:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 "both scales of scaled-dot are scalars",
                 expected="at least one scale array",
                 operand=2,
@@ -152,15 +147,13 @@ def _check_scale(
         for size, part in zip(operand.dimensions, scale.dimensions, strict=True)
     )
     if not divides:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"scale {scale} of {operand}",
             expected=f"rank {operand.rank} and sizes that divide those of {operand}",
             operand=number,
         )
     if len(contracting) != 1:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"scaled-dot contracts {len(contracting)} dimensions",
             expected="exactly one",
             attribute="lhs_contracting_dims",
@@ -177,8 +170,7 @@ def ragged_dot(site: Site) -> Shape:
     numbers = dot_numbers(site, left, right)
     ragged = site.attributes.integers("lhs_ragged_dims")
     if len(ragged) != 1:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"ragged-dot names {len(ragged)} ragged dimensions",
             expected="exactly one",
             attribute="lhs_ragged_dims",
@@ -207,11 +199,8 @@ def _check_group_sizes(
         not group_sizes.dimensions or group_sizes.dimensions[:-1] != wanted
     ):
         shown = ",".join([*map(str, wanted), "g"])
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
-            f"group sizes {group_sizes}",
-            expected=f"[g] or [{shown}]",
-            operand=2,
+        raise faults.SIZE_MISMATCH(
+            f"group sizes {group_sizes}", expected=f"[g] or [{shown}]", operand=2
         )
 
 
@@ -223,15 +212,13 @@ def _group_dimensions(
     free = ragged not in numbers.left_batch and ragged not in numbers.left_contracting
     used_dims = {*numbers.right_batch, *numbers.right_contracting}
     if len(named) != int(free) or used_dims.intersection(named):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"ragged-dot names {len(named)} group dimensions of the right operand",
             expected="one free dimension" if free else "none: no free dimension is ragged",
             attribute="rhs_group_dims",
         )
     if named and not sizes_agree(right.dimensions[named[0]], group_sizes.dimensions[-1]):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"group dimension {named[0]} of {right}",
             expected=f"size {group_sizes.dimensions[-1]}, the number of groups",
             operand=1,

@@ -4,7 +4,6 @@ Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.movement import check_same_elements
 from hloipu_compiler.inference.relations import dynamic_flags, with_dynamic
 from hloipu_compiler.inference.site import RULES, Site, array_operand, declared_array, one_dimension
@@ -26,9 +25,7 @@ def set_dimension_size(site: Site) -> Shape:
     operand, along = _sized_dimension(site)
     size = array_operand(site, 1)
     if size.dimensions or size.element_type is not S32:
-        raise ShapeFault(
-            faults.INDEX_OPERAND, f"a size of shape {size}", expected="s32[]", operand=1
-        )
+        raise faults.INDEX_OPERAND(f"a size of shape {size}", expected="s32[]", operand=1)
     flags = list(dynamic_flags(operand))
     flags[along] = True
     return with_dynamic(operand, flags)
@@ -38,8 +35,7 @@ def _sized_dimension(site: Site) -> tuple[ArrayShape, int]:
     operand = array_operand(site, 0)
     along = one_dimension(site, operand.rank)
     if operand.dimensions[along] > LARGEST_SIZE:
-        raise ShapeFault(
-            faults.SHAPE_OVERFLOW,
+        raise faults.SHAPE_OVERFLOW(
             f"the size of dimension {along} of {operand}",
             expected=f"at most {LARGEST_SIZE}",
             operand=0,
@@ -52,17 +48,14 @@ def dynamic_reshape(site: Site) -> Shape:
     operand, shape = array_operand(site, 0), declared_array(site)
     check_same_elements(site, operand, shape)
     if len(site.operands) != shape.rank + 1:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"{len(site.operands) - 1} sizes for {shape}",
             expected=f"{shape.rank}, one for each dimension",
         )
     for number in range(1, len(site.operands)):
         size = array_operand(site, number)
         if size.element_type is not S32:
-            raise ShapeFault(
-                faults.INDEX_OPERAND, f"a size of shape {size}", expected="s32[]", operand=number
-            )
+            raise faults.INDEX_OPERAND(f"a size of shape {size}", expected="s32[]", operand=number)
     return shape
 
 

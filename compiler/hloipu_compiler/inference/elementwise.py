@@ -110,8 +110,7 @@ def complex_pair(site: Site) -> Shape:
     element_type = complex_type(left.element_type)
     for number, part in ((0, left), (1, right)):
         if element_type is None or part.element_type is not left.element_type:
-            raise ShapeFault(
-                faults.ELEMENT_TYPE,
+            raise faults.ELEMENT_TYPE(
                 f"complex of {left.element_type.name} and {right.element_type.name}",
                 expected="two arrays of f32, or two of f64",
                 operand=number,
@@ -134,15 +133,11 @@ def select(site: Site) -> Shape:
     """Return the shape of the choices; the predicate has the same sizes or is one pred."""
     chooser, on_true, on_false = (array_operand(site, i) for i in range(3))
     if not compatible_up_to_precision(on_true, on_false):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
-            f"select chooses between {on_true} and {on_false}",
-            expected=f"{on_true}",
-            operand=2,
+        raise faults.SIZE_MISMATCH(
+            f"select chooses between {on_true} and {on_false}", expected=f"{on_true}", operand=2
         )
     if chooser.element_type is not PRED:
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
+        raise faults.ELEMENT_TYPE(
             f"the predicate of select is {chooser}",
             expected="elements of type pred",
             operand=0,
@@ -170,8 +165,7 @@ def check_kind(site: Site, shape: ArrayShape, number: int, kinds: frozenset[Kind
     """Check that the elements of an operand are of one of the kinds."""
     if shape.element_type.kind not in kinds:
         names = " or ".join(sorted(kind.value for kind in kinds))
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
+        raise faults.ELEMENT_TYPE(
             f"{site.opcode} of {shape.element_type.name}",
             expected=f"elements of kind {names}",
             operand=number,
@@ -181,8 +175,7 @@ def check_kind(site: Site, shape: ArrayShape, number: int, kinds: frozenset[Kind
 
 def _check_same_type(site: Site, first: ArrayShape, other: ArrayShape, number: int) -> None:
     if not same_type(first.element_type, other.element_type):
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
+        raise faults.ELEMENT_TYPES_DIFFER(
             f"{site.opcode} of {first.element_type.name} and {other.element_type.name}",
             expected=first.element_type.name,
             operand=number,
@@ -192,8 +185,7 @@ def _check_same_type(site: Site, first: ArrayShape, other: ArrayShape, number: i
 
 def _broadcast_fault(site: Site, number: int, operand: ArrayShape, other: ArrayShape) -> ShapeFault:
     hint = "HLO has no implicit broadcast: write it, x = … broadcast(a), dimensions={…}"
-    return ShapeFault(
-        faults.IMPLICIT_BROADCAST,
+    return faults.IMPLICIT_BROADCAST(
         f"{site.opcode} of {operand} and {other}",
         expected=f"an operand with the sizes of {other}",
         operand=number,
@@ -261,8 +253,7 @@ def _check_comparison_type(site: Site, element_type: ElementType) -> None:
         allowed.append("TOTALORDER")
     written = site.attributes.text("type", allowed[0])
     if written not in allowed:
-        raise ShapeFault(
-            faults.COMPARISON_TYPE,
+        raise faults.COMPARISON_TYPE(
             f"{written} comparison of {element_type.name}",
             expected=" or ".join(allowed),
             attribute="type",

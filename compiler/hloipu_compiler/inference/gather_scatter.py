@@ -5,7 +5,6 @@ the indices, the indices count as having one more dimension of size 1.
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.reducers import check_reducer
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, scalar, sizes_agree
 from hloipu_compiler.inference.site import (
@@ -65,11 +64,8 @@ def _expanded_indices(
     site: Site, indices: ArrayShape, number: int
 ) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     if not indices.element_type.is_integer:
-        raise ShapeFault(
-            faults.INDEX_OPERAND,
-            f"indices {indices} of {site.opcode}",
-            expected="integers",
-            operand=number,
+        raise faults.INDEX_OPERAND(
+            f"indices {indices} of {site.opcode}", expected="integers", operand=number
         )
     vector = site.attributes.integer("index_vector_dim")
     check_range(site, "index_vector_dim", (vector,), indices.rank + 1)
@@ -96,8 +92,7 @@ def _check_gather_numbers(
     if len(offsets) + len(collapsed) + len(batching) != operand.rank or len(hidden) != len(
         collapsed
     ) + len(batching):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"gather names {len(offsets)} offset, {len(collapsed)} collapsed and {len(batching)} "
             f"batching dimensions of {operand}",
             expected=f"each of the {operand.rank} dimensions once",
@@ -115,8 +110,7 @@ def _check_index_map(
 ) -> None:
     length = index_sizes[site.attributes.integer("index_vector_dim")]
     if not sizes_agree(len(numbers), length):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"{name}={braced(numbers)} for index vectors of size {length}",
             expected=f"{length} dimensions",
             attribute=name,
@@ -130,8 +124,7 @@ def _check_batching(
 ) -> tuple[int, ...]:
     of_operand, of_indices = map(site.attributes.integers, names)
     if len(of_operand) != len(of_indices):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"{len(of_operand)} {names[0]} and {len(of_indices)} {names[1]}",
             expected="as many of one as of the other",
             attribute=names[0],
@@ -145,8 +138,7 @@ def _check_batching(
 
 def _check_slices(operand: ArrayShape, slices: tuple[int, ...], hidden: set[int]) -> None:
     if len(slices) != operand.rank:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"{len(slices)} slice sizes of {operand}",
             expected=f"{operand.rank} sizes",
             attribute="slice_sizes",
@@ -160,8 +152,7 @@ def _check_slices(operand: ArrayShape, slices: tuple[int, ...], hidden: set[int]
         if dimension_size == UNBOUNDED and d not in hidden:
             continue
         if not 0 <= size <= most:
-            raise ShapeFault(
-                faults.OUT_OF_BOUNDS,
+            raise faults.OUT_OF_BOUNDS(
                 f"a slice of {size} in dimension {d} of {operand}",
                 expected=f"0 to {most}"
                 + (", because the dimension is collapsed or batching" if d in hidden else ""),
@@ -173,8 +164,7 @@ def scatter(site: Site) -> Shape:
     """Return the shapes of the arrays that are updated, as a tuple where there are several."""
     count = len(site.operands) // 2
     if len(site.operands) != 2 * count + 1:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"scatter of {len(site.operands)} operands",
             expected="n arrays, the indices and n updates",
         )
@@ -201,8 +191,7 @@ def _check_scatter_numbers(
     inserted = site.attributes.integers("inserted_window_dims")
     rank = len(index_sizes) - 1 + len(window)
     if update.rank != rank:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"updates {update} of rank {update.rank}",
             expected=f"rank {rank}: {len(index_sizes) - 1} of the indices, {len(window)} windows",
             operand=number,
@@ -216,8 +205,7 @@ def _check_scatter_numbers(
     )
     named = len(window) + len(inserted) + len(batching)
     if named != target.rank or set(inserted) & set(batching):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"scatter names {len(window)} window, {len(inserted)} inserted and {len(batching)} "
             f"batching dimensions of {target}",
             expected=f"each of the {target.rank} dimensions once",
@@ -246,8 +234,7 @@ def _check_update_sizes(
             target_size = index_sizes[next(batch)]
             fits, wanted = sizes_agree(size, target_size), f"{target_size}, as in the indices"
         if not fits:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"size {size} in dimension {place} of updates {update}",
                 expected=wanted,
                 operand=number,

@@ -22,8 +22,7 @@ def dynamic_slice(site: Site) -> Shape:
     operand, sizes = array_operand(site, 0), site.attributes.integers("dynamic_slice_sizes")
     _check_starts(site, 1, operand.rank)
     if len(sizes) != operand.rank:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"{len(sizes)} slice sizes of {operand}",
             expected=f"{operand.rank} sizes",
             attribute="dynamic_slice_sizes",
@@ -31,8 +30,7 @@ def dynamic_slice(site: Site) -> Shape:
     flags = []
     for d, (size, dimension_size) in enumerate(zip(sizes, operand.dimensions, strict=True)):
         if size < 0 or (dimension_size != UNBOUNDED and size > dimension_size):
-            raise ShapeFault(
-                faults.OUT_OF_BOUNDS,
+            raise faults.OUT_OF_BOUNDS(
                 f"a slice of {size} in dimension {d} of {operand}",
                 expected=f"0 to {dimension_size}",
                 attribute="dynamic_slice_sizes",
@@ -48,23 +46,18 @@ def dynamic_update_slice(site: Site) -> Shape:
     update = array_operand(site, 1)
     _check_starts(site, 2, target.rank)
     if not same_type(target.element_type, update.element_type):
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
-            f"an update of {update} to {target}",
-            expected=target.element_type.name,
-            operand=1,
+        raise faults.ELEMENT_TYPES_DIFFER(
+            f"an update of {update} to {target}", expected=target.element_type.name, operand=1
         )
     if update.rank != target.rank:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"an update {update} of rank {update.rank} to {target}",
             expected=f"rank {target.rank}",
             operand=1,
         )
     for d, (part, size) in enumerate(zip(update.dimensions, target.dimensions, strict=True)):
         if size != UNBOUNDED and part > size:
-            raise ShapeFault(
-                faults.OUT_OF_BOUNDS,
+            raise faults.OUT_OF_BOUNDS(
                 f"an update of {part} in dimension {d} of {target}",
                 expected=f"at most {size}",
                 operand=1,
@@ -107,9 +100,7 @@ def _check_starts(site: Site, first: int, rank: int) -> None:
 
 def _index_fault(site: Site, number: int, problem: str, expected: str) -> ShapeFault:
     inside = number if number < len(site.operands) else None
-    return ShapeFault(
-        faults.INDEX_OPERAND, f"{site.opcode} with {problem}", expected=expected, operand=inside
-    )
+    return faults.INDEX_OPERAND(f"{site.opcode} with {problem}", expected=expected, operand=inside)
 
 
 RULES.add({"dynamic-slice": dynamic_slice, "dynamic-update-slice": dynamic_update_slice})

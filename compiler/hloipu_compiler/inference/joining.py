@@ -5,7 +5,6 @@ Source: openxla/xla `xla/service/shape_inference.cc`. A size is written here as 
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import make_array, same_type, sizes_agree, wider_type
 from hloipu_compiler.inference.site import RULES, Site, array_operands, one_dimension
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape
@@ -38,19 +37,15 @@ def _check_joinable(
     site: Site, first: ArrayShape, shape: ArrayShape, number: int, along: int
 ) -> None:
     if not same_type(first.element_type, shape.element_type):
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
-            f"concatenate of {first} and {shape}",
-            expected=first.element_type.name,
-            operand=number,
+        raise faults.ELEMENT_TYPES_DIFFER(
+            f"concatenate of {first} and {shape}", expected=first.element_type.name, operand=number
         )
     agree = first.rank == shape.rank and all(
         d == along or sizes_agree(a, b)
         for d, (a, b) in enumerate(zip(first.dimensions, shape.dimensions, strict=True))
     )
     if not agree:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"{site.opcode} of {first} and {shape} along dimension {along}",
             expected=f"rank {first.rank} and the sizes of {first} but in dimension {along}",
             operand=number,
@@ -90,8 +85,7 @@ def _most_specific(shapes: list[ArrayShape], dimension: int) -> Measure:
             or (known_size is not None and known_size != known_bound)
         )
         if clash:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"bounds {known_bound} and {size} in dimension {dimension}",
                 expected=f"<={known_bound}",
                 operand=number,

@@ -27,8 +27,7 @@ def fft(site: Site) -> Shape:
     """
     operand, lengths = array_operand(site, 0), site.attributes.integers("fft_length")
     if not 1 <= len(lengths) <= 3 or operand.rank < len(lengths):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"fft of {operand} over {len(lengths)} dimensions",
             expected=f"1 to {min(3, operand.rank)} dimensions",
             attribute="fft_length",
@@ -42,11 +41,8 @@ def fft(site: Site) -> Shape:
     if kind == "IRFFT":
         return _complex_to_real(operand, lengths)
     if kind not in ("FFT", "IFFT"):
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
-            f"fft_type={kind}",
-            expected="FFT, IFFT, RFFT or IRFFT",
-            attribute="fft_type",
+        raise faults.ATTRIBUTE_VALUE(
+            f"fft_type={kind}", expected="FFT, IFFT, RFFT or IRFFT", attribute="fft_type"
         )
     return operand
 
@@ -54,11 +50,8 @@ def fft(site: Site) -> Shape:
 def _real_to_complex(operand: ArrayShape, lengths: tuple[int, ...]) -> ArrayShape:
     element_type = complex_type(operand.element_type)
     if element_type is None:
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
-            f"RFFT of {operand.element_type.name}",
-            expected="f32 or f64",
-            operand=0,
+        raise faults.ELEMENT_TYPE(
+            f"RFFT of {operand.element_type.name}", expected="f32 or f64", operand=0
         )
     _check_lengths(operand, lengths, lengths, unbounded_fits=True)
     last = lengths[-1] // 2 + 1 if lengths[-1] else operand.dimensions[-1]
@@ -85,8 +78,7 @@ def _check_lengths(
 
 def _length_fault(operand: ArrayShape, lengths: tuple[int, ...]) -> ShapeFault:
     shown = ",".join(map(str, lengths))
-    return ShapeFault(
-        faults.SIZE_MISMATCH,
+    return faults.SIZE_MISMATCH(
         f"fft_length={{{shown}}} of {operand}",
         expected="the operand's last sizes; for IRFFT its last size is length // 2 + 1",
         attribute="fft_length",
@@ -111,8 +103,7 @@ def cholesky(site: Site) -> Shape:
 
 def _check_square(site: Site, shape: ArrayShape) -> None:
     if shape.rank < 2 or not sizes_agree(*shape.dimensions[-2:]):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"{site.opcode} of {shape}",
             expected="square matrices in the last two dimensions",
             operand=0,
@@ -124,8 +115,7 @@ def triangular_solve(site: Site) -> Shape:
     matrix, sides = array_operand(site, 0), array_operand(site, 1)
     check_kind(site, matrix, 0, _FLOAT_OR_COMPLEX)
     if matrix.element_type is not sides.element_type:
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
+        raise faults.ELEMENT_TYPES_DIFFER(
             f"triangular-solve of {matrix} and {sides}",
             expected=matrix.element_type.name,
             operand=1,
@@ -138,16 +128,14 @@ def triangular_solve(site: Site) -> Shape:
         and sizes_agree(matrix.dimensions[-1], sides.dimensions[shared])
     )
     if not fits:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"triangular-solve of {matrix} and {sides}",
             expected=f"batch sizes of {matrix} and {matrix.dimensions[-1]} in dimension {shared}",
             operand=1,
         )
     transpose = site.attributes.text("transpose_a")
     if transpose not in ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT"):
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"transpose_a={transpose or '(missing)'}",
             expected="NO_TRANSPOSE, TRANSPOSE or ADJOINT",
             attribute="transpose_a",

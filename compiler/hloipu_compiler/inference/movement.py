@@ -4,7 +4,6 @@ Sources: openxla/xla `xla/service/shape_inference.cc`, `xla/service/hlo_verifier
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.relations import (
     dynamic_at,
     dynamic_flags,
@@ -38,9 +37,7 @@ def constant(site: Site) -> Shape:
     """Return the declared shape, which holds values: no token, no opaque."""
     shape = declared_shape(site)
     if isinstance(shape, ArrayShape) and not shape.element_type.is_array:
-        raise ShapeFault(
-            faults.DECLARED_STRUCTURE, f"a constant of shape {shape}", expected="an array"
-        )
+        raise faults.DECLARED_STRUCTURE(f"a constant of shape {shape}", expected="an array")
     return shape
 
 
@@ -49,9 +46,7 @@ def iota(site: Site) -> Shape:
     shape = declared_array(site)
     check_range(site, "iota_dimension", (site.attributes.integer("iota_dimension"),), shape.rank)
     if shape.element_type is PRED:
-        raise ShapeFault(
-            faults.ELEMENT_TYPE, "iota of pred", expected="an integer, float or complex type"
-        )
+        raise faults.ELEMENT_TYPE("iota of pred", expected="an integer, float or complex type")
     return shape
 
 
@@ -70,15 +65,11 @@ def broadcast(site: Site) -> Shape:
         return _prefixed(site, operand, numbers)
     shape = declared_array(site)
     if shape.element_type is not operand.element_type:
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
-            f"broadcast of {operand} to {shape}",
-            expected=operand.element_type.name,
-            operand=0,
+        raise faults.ELEMENT_TYPES_DIFFER(
+            f"broadcast of {operand} to {shape}", expected=operand.element_type.name, operand=0
         )
     if len(numbers) != operand.rank:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"broadcast maps {len(numbers)} dimensions of {operand}",
             expected=f"{operand.rank} dimensions, one for each of the operand's",
             attribute="dimensions",
@@ -86,8 +77,7 @@ def broadcast(site: Site) -> Shape:
     check_range(site, "dimensions", numbers, shape.rank)
     for i, (size, target) in enumerate(zip(operand.dimensions, numbers, strict=True)):
         if shape.dimensions[target] != size:
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"dimension {i} of {operand} is broadcast to dimension {target} of {shape}",
                 expected=f"size {size} there",
                 operand=0,
@@ -99,8 +89,7 @@ def broadcast(site: Site) -> Shape:
 def _prefixed(site: Site, operand: ArrayShape, sizes: tuple[int, ...]) -> ArrayShape:
     written = "dimensions" in site.attributes or not operand.dimensions
     if not written or unbounded(operand) or any(size < 0 for size in sizes):
-        raise ShapeFault(
-            faults.NOT_INFERABLE,
+        raise faults.NOT_INFERABLE(
             f"the shape of a broadcast of {operand} cannot be inferred",
             expected="a result shape before the opcode",
             attribute="dimensions",
@@ -119,8 +108,7 @@ def reshape(site: Site) -> Shape:
 def check_same_elements(site: Site, operand: ArrayShape, shape: ArrayShape) -> None:
     """Check that element type and number of elements stay; unbounded sizes are not counted."""
     if shape.element_type is not operand.element_type:
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
+        raise faults.ELEMENT_TYPES_DIFFER(
             f"{site.opcode} of {operand} to {shape}",
             expected=operand.element_type.name,
             operand=0,
@@ -129,8 +117,7 @@ def check_same_elements(site: Site, operand: ArrayShape, shape: ArrayShape) -> N
     if unbounded(operand) or unbounded(shape):
         return
     if operand.element_count != shape.element_count:
-        raise ShapeFault(
-            faults.ELEMENT_COUNT,
+        raise faults.ELEMENT_COUNT(
             f"{site.opcode} of {operand} to {shape}: {shape.element_count} elements",
             expected=f"{operand.element_count} elements",
             operand=0,
@@ -141,8 +128,7 @@ def transpose(site: Site) -> Shape:
     """Return the permuted shape: size i is the operand's size `dimensions[i]`."""
     operand, order = array_operand(site, 0), site.attributes.integers("dimensions")
     if sorted(order) != list(range(operand.rank)):
-        raise ShapeFault(
-            faults.DIMENSION_ORDER,
+        raise faults.DIMENSION_ORDER(
             f"transpose of {operand} by {braced(order)}",
             expected=f"a permutation of {braced(tuple(range(operand.rank)))}",
             attribute="dimensions",
@@ -165,8 +151,7 @@ def slice_(site: Site) -> Shape:
     operand = array_operand(site, 0)
     ranges = site.attributes.slice_ranges()
     if len(ranges) != operand.rank:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"slice of {operand} has {len(ranges)} ranges",
             expected=f"{operand.rank} ranges",
             attribute="slice",
@@ -188,15 +173,13 @@ def _check_slice_range(operand: ArrayShape, i: int, bounds: SliceRange) -> None:
         or (size != UNBOUNDED and bounds.limit > size)
         or bounds.start > bounds.limit
     ):
-        raise ShapeFault(
-            faults.OUT_OF_BOUNDS,
+        raise faults.OUT_OF_BOUNDS(
             f"slice {shown} of dimension {i} of {operand}",
             expected=f"0 <= start <= limit <= {'?' if size == UNBOUNDED else size}",
             attribute="slice",
         )
     if bounds.stride <= 0:
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"slice {shown} has stride {bounds.stride}",
             expected="a stride of at least 1",
             attribute="slice",
@@ -216,8 +199,7 @@ def pad(site: Site) -> Shape:
             continue
         sizes.append(size + edge.low + edge.high + max(size - 1, 0) * edge.interior)
         if sizes[-1] < 0:
-            raise ShapeFault(
-                faults.OUT_OF_BOUNDS,
+            raise faults.OUT_OF_BOUNDS(
                 f"dimension {i} of {operand} would have size {sizes[-1]}",
                 expected="a size of at least 0",
                 attribute="padding",
@@ -230,29 +212,20 @@ def _check_padding(
     operand: ArrayShape, value: ArrayShape, edges: tuple[PaddingDimension, ...]
 ) -> None:
     if value.dimensions:
-        raise ShapeFault(
-            faults.SIZE_MISMATCH, f"padding value {value}", expected="one number", operand=1
-        )
+        raise faults.SIZE_MISMATCH(f"padding value {value}", expected="one number", operand=1)
     if not same_type(operand.element_type, value.element_type):
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
-            f"pad of {operand} with {value}",
-            expected=operand.element_type.name,
-            operand=1,
+        raise faults.ELEMENT_TYPES_DIFFER(
+            f"pad of {operand} with {value}", expected=operand.element_type.name, operand=1
         )
     if len(edges) != operand.rank:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"padding for {len(edges)} dimensions of {operand}",
             expected=f"padding for {operand.rank} dimensions",
             attribute="padding",
         )
     if any(edge.interior < 0 for edge in edges):
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
-            "negative interior padding",
-            expected="at least 0",
-            attribute="padding",
+        raise faults.ATTRIBUTE_VALUE(
+            "negative interior padding", expected="at least 0", attribute="padding"
         )
 
 
@@ -260,8 +233,7 @@ def get_tuple_element(site: Site) -> Shape:
     """Return the shape of one element."""
     shape, index = tuple_operand(site), site.attributes.integer("index", -1)
     if not 0 <= index < len(shape.elements):
-        raise ShapeFault(
-            faults.OUT_OF_BOUNDS,
+        raise faults.OUT_OF_BOUNDS(
             f"element {index} of a tuple of {len(shape.elements)}",
             expected=f"0 to {len(shape.elements) - 1}" if shape.elements else "no element: ()",
             attribute="index",

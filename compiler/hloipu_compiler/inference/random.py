@@ -5,7 +5,6 @@ checked.
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.site import (
     RULES,
     Site,
@@ -21,16 +20,15 @@ def rng(site: Site) -> Shape:
     """Return the declared shape; both parameters of the distribution are numbers of its type."""
     shape = declared_array(site)
     if len(site.operands) != 2:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"rng of {len(site.operands)} operands",
             expected="2: lower and upper bound, or mean and deviation",
         )
     for number in range(2):
         operand = array_operand(site, number)
         if operand.dimensions or operand.element_type is not shape.element_type:
-            raise ShapeFault(
-                faults.ELEMENT_TYPES_DIFFER if not operand.dimensions else faults.SIZE_MISMATCH,
+            code = faults.SIZE_MISMATCH if operand.dimensions else faults.ELEMENT_TYPES_DIFFER
+            raise code(
                 f"rng of {shape} from {operand}",
                 expected=f"{shape.element_type.name}[]",
                 operand=number,
@@ -38,15 +36,13 @@ def rng(site: Site) -> Shape:
     distribution = site.attributes.text("distribution").lower()
     kind = shape.element_type.kind
     if distribution not in ("rng_uniform", "rng_normal"):
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"distribution={distribution}",
             expected="rng_uniform or rng_normal",
             attribute="distribution",
         )
     if kind is Kind.COMPLEX or (distribution == "rng_normal" and kind is not Kind.FLOAT):
-        raise ShapeFault(
-            faults.ELEMENT_TYPE,
+        raise faults.ELEMENT_TYPE(
             f"{distribution} of {shape.element_type.name}",
             expected="a float type" + ("" if distribution == "rng_normal" else ", integer or pred"),
             operand=0,
@@ -60,8 +56,7 @@ def rng_bit_generator(site: Site) -> Shape:
     if not isinstance(shape, TupleShape):
         return shape
     if len(shape.elements) != 2 or not compatible(shape.elements[0], site.operands[0]):
-        raise ShapeFault(
-            faults.DECLARED_STRUCTURE,
+        raise faults.DECLARED_STRUCTURE(
             f"rng-bit-generator of {site.operands[0]} is declared as {shape}",
             expected=f"({site.operands[0]}, bits)",
         )

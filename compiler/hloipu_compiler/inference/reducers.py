@@ -24,16 +24,14 @@ def reduced_inputs(site: Site) -> list[ArrayShape]:
     """Return the first half of the operands: arrays of equal sizes, each with an initial value."""
     count = len(site.operands) // 2
     if len(site.operands) != 2 * count:
-        raise ShapeFault(
-            faults.OPERAND_NUMBER,
+        raise faults.OPERAND_NUMBER(
             f"{site.opcode} of {len(site.operands)} operands",
             expected="n inputs and n initial values",
         )
     inputs = array_operands(site, 0, count)
     for number, shape in enumerate(inputs):
         if shape is not inputs[0] and not same_sizes(inputs[0], shape):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"{site.opcode} of {inputs[0]} and {shape}",
                 expected=f"the sizes of {inputs[0]}",
                 operand=number,
@@ -105,9 +103,6 @@ def scalar_parameter(shape: Shape, element_type: ElementType) -> bool:
 
 
 def _fault(attribute: str, problem: str, expected: str) -> ShapeFault:
-    return ShapeFault(
-        faults.REDUCER,
-        f"the computation in {attribute} has {problem}",
-        expected=expected,
-        attribute=attribute,
+    return faults.REDUCER(
+        f"the computation in {attribute} has {problem}", expected=expected, attribute=attribute
     )

@@ -70,11 +70,8 @@ def _common_shape(shapes: list[ArrayShape]) -> ArrayShape:
         if same and not common.dimensions:
             common = shape
             continue
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
-            f"map over {common} and {shape}",
-            expected=f"the sizes of {common}",
-            operand=number,
+        raise faults.SIZE_MISMATCH(
+            f"map over {common} and {shape}", expected=f"the sizes of {common}", operand=number
         )
     return common
 
@@ -82,8 +79,7 @@ def _common_shape(shapes: list[ArrayShape]) -> ArrayShape:
 def _check_all_dimensions(site: Site, shape: ArrayShape) -> None:
     numbers = site.attributes.integers("dimensions")
     if "dimensions" in site.attributes and numbers != tuple(range(shape.rank)):
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"map over dimensions {braced(numbers)} of {shape}",
             expected=braced(tuple(range(shape.rank))),
             attribute="dimensions",
@@ -99,8 +95,7 @@ def _check_mapped(shapes: list[ArrayShape], program: ProgramShape) -> None:
     if not fits or not (isinstance(result, ArrayShape) and result.is_scalar):
         wanted = ", ".join(f"{shape.element_type.name}[]" for shape in shapes)
         shown = ", ".join(map(str, program.parameters))
-        raise ShapeFault(
-            faults.REDUCER,
+        raise faults.REDUCER(
             f"the computation in to_apply is ({shown}) -> {result}",
             expected=f"({wanted}) -> one scalar",
             attribute="to_apply",
@@ -150,8 +145,7 @@ def _check_scan_counts(
     site: Site, program: ProgramShape, carries: int, inputs: int, outputs: int
 ) -> None:
     if carries < 0 or inputs < 0 or outputs < 0 or (inputs == 0 and outputs == 0):
-        raise ShapeFault(
-            faults.ATTRIBUTE_VALUE,
+        raise faults.ATTRIBUTE_VALUE(
             f"num_carries={carries} of {len(site.operands)} operands",
             expected="fewer carries than operands or results",
             attribute="num_carries",
@@ -171,10 +165,8 @@ def _scanned(site: Site, inputs: int) -> tuple[int, int]:
             else declared
         )
         if not isinstance(shape, ArrayShape):
-            raise ShapeFault(
-                faults.NOT_INFERABLE,
-                "a scan without inputs",
-                expected="a result shape that says how long it runs",
+            raise faults.NOT_INFERABLE(
+                "a scan without inputs", expected="a result shape that says how long it runs"
             )
         first = shape
     along = one_dimension(site, first.rank)
@@ -187,8 +179,7 @@ def _slice(site: Site, shape: Shape, number: int, along: int, length: int) -> Ar
         or along >= shape.rank
         or shape.dimensions[along] != length
     ):
-        raise ShapeFault(
-            faults.SIZE_MISMATCH,
+        raise faults.SIZE_MISMATCH(
             f"scan over {shape} along dimension {along}",
             expected=f"size {length} in dimension {along}",
             operand=number,
@@ -207,11 +198,8 @@ def _stack(shape: Shape, along: int, length: int) -> ArrayShape:
 
 
 def _scan_fault(problem: str, expected: str) -> ShapeFault:
-    return ShapeFault(
-        faults.REDUCER,
-        f"the computation in to_apply has {problem}",
-        expected=expected,
-        attribute="to_apply",
+    return faults.REDUCER(
+        f"the computation in to_apply has {problem}", expected=expected, attribute="to_apply"
     )
 
 

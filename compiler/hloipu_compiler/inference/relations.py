@@ -7,7 +7,6 @@ Sizes agree when they are equal or one of them is unbounded (`?`).
 from collections.abc import Sequence
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, BufferShape, Shape, TupleShape
 from hloipu_runtime.element_types import C64, C128, F32, F64, PRED, ElementType, Kind
 
@@ -83,8 +82,7 @@ def wider_type(a: ElementType, b: ElementType) -> ElementType:
         return a
     worth_a, worth_b = _worth(a), _worth(b)
     if worth_a == worth_b:
-        raise ShapeFault(
-            faults.ELEMENT_TYPES_DIFFER,
+        raise faults.ELEMENT_TYPES_DIFFER(
             f"neither of {a.name} and {b.name} is the wider type",
             expected="equal element types",
             operand=1,
@@ -155,8 +153,7 @@ def make_array(
             byte_count *= size
             if byte_count > MOST_BYTES or size > MOST_BYTES:
                 shown = ",".join(map(str, sizes))
-                raise ShapeFault(
-                    faults.SHAPE_OVERFLOW,
+                raise faults.SHAPE_OVERFLOW(
                     f"{element_type.name}[{shown}] has more than 2^63-1 bytes",
                     expected="a shape whose bytes fit 63 bits",
                 )

@@ -47,8 +47,7 @@ def infer_shape(
     """
     rule = RULES.get(opcode)
     if rule is None:
-        raise ShapeFault(
-            faults.NOT_INFERABLE,
+        raise faults.NOT_INFERABLE(
             f"there is no shape rule for {opcode}",
             expected="a current opcode",
             hint="legacy opcodes are rewritten while reading",
@@ -73,7 +72,7 @@ def _operand_number(opcode: str, count: int) -> ShapeFault:
     )
     if most is None:
         wanted = f"at least {op.fewest_operands}"
-    return ShapeFault(faults.OPERAND_NUMBER, f"{opcode} of {count} operands", expected=wanted)
+    return faults.OPERAND_NUMBER(f"{opcode} of {count} operands", expected=wanted)
 
 
 def _check_one_precision(opcode: str, operands: tuple[Shape, ...]) -> None:
@@ -95,8 +94,7 @@ def _check_one_precision(opcode: str, operands: tuple[Shape, ...]) -> None:
 
 
 def _mixed(opcode: str, number: int, first: ElementType, other: ElementType) -> ShapeFault:
-    return ShapeFault(
-        faults.MIXED_PRECISION,
+    return faults.MIXED_PRECISION(
         f"{opcode} of {first.name} and {other.name}",
         expected=first.name,
         operand=number,

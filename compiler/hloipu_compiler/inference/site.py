@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.ir.attributes import Attributes, ProgramShape
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape, BufferShape, Shape, TupleShape
@@ -92,8 +91,7 @@ def array_operand(site: Site, number: int) -> ArrayShape:
         element_type = shape.element_type
         if element_type is not TOKEN and element_type is not OPAQUE:
             return shape
-    raise ShapeFault(
-        faults.OPERAND_KIND,
+    raise faults.OPERAND_KIND(
         f"operand {number} of {site.opcode} is {shape}",
         expected="an array",
         operand=number,
@@ -112,8 +110,7 @@ def tuple_operand(site: Site, fewest: int = 0) -> TupleShape:
     shape = site.operands[0]
     if isinstance(shape, TupleShape) and len(shape.elements) >= fewest:
         return shape
-    raise ShapeFault(
-        faults.OPERAND_KIND,
+    raise faults.OPERAND_KIND(
         f"operand 0 of {site.opcode} is {shape}",
         expected=f"a tuple of at least {fewest} elements" if fewest else "a tuple",
         operand=0,
@@ -124,8 +121,7 @@ def token_operand(site: Site, number: int) -> None:
     """Check that an operand is a token."""
     shape = site.operands[number]
     if not isinstance(shape, ArrayShape) or shape.element_type is not TOKEN:
-        raise ShapeFault(
-            faults.TOKEN_EXPECTED,
+        raise faults.TOKEN_EXPECTED(
             f"operand {number} of {site.opcode} is {shape}",
             expected="token[]",
             operand=number,
@@ -136,8 +132,7 @@ def token_operand(site: Site, number: int) -> None:
 def declared_shape(site: Site) -> Shape:
     """Return the declared shape of an operation whose shape cannot be inferred."""
     if site.declared is None:
-        raise ShapeFault(
-            faults.NOT_INFERABLE,
+        raise faults.NOT_INFERABLE(
             f"the shape of {site.opcode} cannot be inferred",
             expected="a result shape before the opcode",
             hint=f"write it, for example: x = f32[2,3] {site.opcode}(…)",
@@ -150,9 +145,7 @@ def declared_array(site: Site) -> ArrayShape:
     shape = declared_shape(site)
     if isinstance(shape, ArrayShape) and shape.element_type.is_array:
         return shape
-    raise ShapeFault(
-        faults.DECLARED_STRUCTURE, f"{site.opcode} is declared as {shape}", expected="an array"
-    )
+    raise faults.DECLARED_STRUCTURE(f"{site.opcode} is declared as {shape}", expected="an array")
 
 
 def declared_tuple(site: Site, fewest: int) -> TupleShape:
@@ -160,10 +153,8 @@ def declared_tuple(site: Site, fewest: int) -> TupleShape:
     shape = declared_shape(site)
     if isinstance(shape, TupleShape) and len(shape.elements) >= fewest:
         return shape
-    raise ShapeFault(
-        faults.DECLARED_STRUCTURE,
-        f"{site.opcode} is declared as {shape}",
-        expected=f"a tuple of at least {fewest} elements",
+    raise faults.DECLARED_STRUCTURE(
+        f"{site.opcode} is declared as {shape}", expected=f"a tuple of at least {fewest} elements"
     )
 
 
@@ -171,8 +162,7 @@ def one_dimension(site: Site, rank: int) -> int:
     """Return the single dimension number of `dimensions={d}`, which must be below the rank."""
     numbers = site.attributes.integers("dimensions")
     if len(numbers) != 1:
-        raise ShapeFault(
-            faults.DIMENSION_COUNT,
+        raise faults.DIMENSION_COUNT(
             f"{site.opcode} names {len(numbers)} dimensions",
             expected="exactly one dimension",
             attribute="dimensions",
@@ -185,8 +175,7 @@ def check_range(site: Site, attribute: str, numbers: tuple[int, ...], rank: int)
     """Check that dimension numbers are at least 0 and below a rank."""
     for number in numbers:
         if not 0 <= number < rank:
-            raise ShapeFault(
-                faults.DIMENSION_RANGE,
+            raise faults.DIMENSION_RANGE(
                 f"dimension {number} in {attribute} of {site.opcode} does not exist",
                 expected=f"a dimension from 0 to {rank - 1}" if rank else "no dimension: rank is 0",
                 attribute=attribute,
@@ -196,8 +185,7 @@ def check_range(site: Site, attribute: str, numbers: tuple[int, ...], rank: int)
 def check_unique(site: Site, attribute: str, numbers: tuple[int, ...]) -> None:
     """Check that no dimension number comes twice."""
     if len(set(numbers)) != len(numbers):
-        raise ShapeFault(
-            faults.DIMENSION_ORDER,
+        raise faults.DIMENSION_ORDER(
             f"{attribute} of {site.opcode} repeats a dimension: {braced(numbers)}",
             expected="each dimension at most once",
             attribute=attribute,
@@ -208,8 +196,7 @@ def check_ascending(site: Site, attribute: str, numbers: tuple[int, ...]) -> Non
     """Check that dimension numbers are strictly ascending."""
     check_unique(site, attribute, numbers)
     if any(a > b for a, b in pairwise(numbers)):
-        raise ShapeFault(
-            faults.DIMENSION_ORDER,
+        raise faults.DIMENSION_ORDER(
             f"{attribute} of {site.opcode} is not sorted: {braced(numbers)}",
             expected=braced(tuple(sorted(numbers))),
             attribute=attribute,

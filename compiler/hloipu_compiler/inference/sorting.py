@@ -4,7 +4,6 @@ Sources: openxla/xla `xla/service/hlo_verifier.cc` (`HandleSort`), `xla/service/
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.faults import ShapeFault
 from hloipu_compiler.inference.reducers import scalar_parameter
 from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_sizes, with_type
 from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands, check_range
@@ -21,8 +20,7 @@ def sort(site: Site) -> Shape:
     shapes = array_operands(site)
     for number, shape in enumerate(shapes):
         if shape is not shapes[0] and not same_sizes(shapes[0], shape):
-            raise ShapeFault(
-                faults.SIZE_MISMATCH,
+            raise faults.SIZE_MISMATCH(
                 f"sort of {shapes[0]} and {shape}",
                 expected=f"the sizes of {shapes[0]}",
                 operand=number,
@@ -43,8 +41,7 @@ def _check_comparator(site: Site, shapes: list[ArrayShape]) -> None:
     if not fits or not compatible(program.result, ArrayShape(PRED)):
         shown = ", ".join(map(str, program.parameters))
         needed = ", ".join(f"{element_type.name}[]" for element_type in wanted)
-        raise ShapeFault(
-            faults.REDUCER,
+        raise faults.REDUCER(
             f"the comparator is ({shown}) -> {program.result}",
             expected=f"({needed}) -> pred[]",
             attribute="to_apply",
@@ -56,8 +53,7 @@ def topk(site: Site) -> Shape:
     operand, k = array_operand(site, 0), site.attributes.integer("k")
     last = operand.dimensions[-1] if operand.dimensions else 0
     if not operand.dimensions or not 0 <= k <= last:
-        raise ShapeFault(
-            faults.OUT_OF_BOUNDS,
+        raise faults.OUT_OF_BOUNDS(
             f"the {k} largest of {operand}",
             expected=f"k from 0 to {last} and rank at least 1",
             attribute="k",
