@@ -20,7 +20,6 @@ from hloipu.options.composite_kinds import (
     Number,
     Pairs,
 )
-from hloipu.options.flags import UNREAD
 from hloipu.options.ipu_keys import KEYS, Key
 from hloipu.options.kinds import (
     Choice,
@@ -34,6 +33,7 @@ from hloipu.options.kinds import (
     Size,
 )
 from hloipu.options.poplar_keys import ARGUMENTS, DICTIONARIES, POPLAR_FLAGS
+from hloipu.options.resolve import UNREAD
 from hloipu.options.table import COMMANDS, OPTIONS, Option
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -10,8 +10,14 @@ import pytest
 
 import hloipu
 from hloipu_runtime.errors import ArtefactError, LimitError, UsageError
-from hloipu_runtime.program_io.frame.frame import Frame, read_frame, write_frame
-from hloipu_runtime.program_io.frame.header import Header, decode, table_of
+from hloipu_runtime.program_io.frame.frame import (
+    Frame,
+    Header,
+    decode,
+    read_frame,
+    table_of,
+    write_frame,
+)
 from hloipu_runtime.session.checkpoint import Checkpoint
 from hloipu_runtime.session.host_parts import load_checkpoint
 

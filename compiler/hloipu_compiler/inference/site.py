@@ -63,14 +63,14 @@ RULES: LateTable[Rule] = LateTable(
         "conversions": _CONVERSIONS | {"bitcast-convert", "bitcast"},
         "convolution": "convolution reduce-window select-and-scatter",
         "dots": "dot scaled-dot ragged-dot",
-        "dynamic": "get-dimension-size set-dimension-size dynamic-reshape",
         "elementwise": ELEMENTWISE - _CONVERSIONS,
         "gather_scatter": "gather scatter",
         "indexing": "dynamic-slice dynamic-update-slice",
         "joining": "concatenate",
         "linear_algebra": "fft cholesky triangular-solve",
         "movement": "parameter constant iota copy opt-barrier domain broadcast reshape transpose "
-        "reverse slice pad tuple get-tuple-element",
+        "reverse slice pad tuple get-tuple-element get-dimension-size set-dimension-size "
+        "dynamic-reshape",
         "random": "rng rng-bit-generator rng-get-and-update-state",
         "reductions": "reduce map scan",
         "sorting": "sort topk",

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 import hloipu
-from hloipu.options.flags import read_flags
 from hloipu.options.origin import Assignment
-from hloipu.options.resolve import resolve
+from hloipu.options.resolve import read_flags, resolve
 from hloipu.options.table import Options
 from hloipu_runtime.errors import UsageError
 

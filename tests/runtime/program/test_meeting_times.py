@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from hloipu_runtime.program.meeting_times import Kind, Timed, times_of
+from hloipu_runtime.program.side_by_side import Kind, Timed, times_of
 from tests.support.cases import each
 
 LOCAL, MEETING, BARRIER = Kind.LOCAL, Kind.MEETING, Kind.BARRIER

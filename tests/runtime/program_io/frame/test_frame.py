@@ -13,13 +13,16 @@ from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.program_io.frame.frame import (
+    ArrayRow,
     Frame,
+    Header,
+    encode,
     encode_frame,
     parse_frame,
     read_frame,
+    table_of,
     write_frame,
 )
-from hloipu_runtime.program_io.frame.header import ArrayRow, Header, encode, table_of
 from hloipu_runtime.program_io.frame.layout import MAGIC, MOST_DIMENSIONS, PRELUDE
 
 ARRAY_TYPES = [name for name, element in ELEMENT_TYPES.items() if element.is_array]

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.program_io.records.coders import all_codelets
-from hloipu_runtime.program_io.text.parts import codelet_text, expression_text
+from hloipu_runtime.program_io.text.printer import codelet_text, expression_text
 from tests.support.cases import each
 from tests.support.program_reader.tokens import Cursor
 from tests.support.program_reader.values import read_codelet, read_expression

@@ -4,7 +4,7 @@ import numpy as np
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.ir.graph import Computation
-from hloipu_compiler.lowering.core.loop_body_order import order_for_state
+from hloipu_compiler.lowering.regions.control import order_for_state
 from hloipu_runtime.program import steps as s
 from tests.support.on_tiles import check_on_tiles, programs_of
 
