@@ -66,22 +66,16 @@ class Call:
 
     def wrong(self, fault: str, hint: str = "") -> FormulaError:
         """Return the error of a call whose attributes or shapes do not fit."""
-        return FormulaError(
-            "E0531",
-            f"custom call {self.instruction.name!r} ({self.target}): {fault}",
-            hint=hint or "print the module again, or correct the call",
-            module=self.module,
-            instruction=self.instruction,
-        )
+        return self._error("E0531", fault, hint or "print the module again, or correct the call")
 
     def unsupported(self, fault: str, hint: str) -> FormulaError:
         """Return the error of a call that hloipu has no formula for."""
+        return self._error("E0530", fault, hint)
+
+    def _error(self, code: str, fault: str, hint: str) -> FormulaError:
+        message = f"custom call {self.instruction.name!r} ({self.target}): {fault}"
         return FormulaError(
-            "E0530",
-            f"custom call {self.instruction.name!r} ({self.target}): {fault}",
-            hint=hint,
-            module=self.module,
-            instruction=self.instruction,
+            code, message, hint=hint, module=self.module, instruction=self.instruction
         )
 
     def takes(self, *counts: int) -> tuple[Value, ...]:

@@ -301,7 +301,7 @@ def region_demands(
     norm comes from those grids in more pieces than from blocks of rows, which costs more.
     """
     called = module.computation[instruction.attributes.called[0]]
-    reduced = _reduced(module, called)
+    reduced = first_reduction(module, called)
     if reduced is None or 0 in reduced[0]:
         return
     space, dimensions = reduced
@@ -347,11 +347,13 @@ def _reaches_convolution(computation: Computation, instruction: Instruction, siz
     return False
 
 
-def _reduced(module: Module, computation: Computation) -> tuple[Sizes, tuple[int, ...]] | None:
+def first_reduction(
+    module: Module, computation: Computation
+) -> tuple[Sizes, tuple[int, ...]] | None:
     """Return the sizes and the dimensions of the first array that a fusion reduces."""
     for instruction in computation.instructions:
         if instruction.opcode == "fusion":
-            inner = _reduced(module, module.computation[instruction.attributes.called[0]])
+            inner = first_reduction(module, module.computation[instruction.attributes.called[0]])
             if inner is not None:
                 return inner
         elif instruction.opcode == "reduce":

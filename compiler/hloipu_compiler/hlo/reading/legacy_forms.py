@@ -62,13 +62,9 @@ def _first_of(builder: "ComputationBuilder", statement: Statement, pair: int, da
 
 
 def _infeed(builder: "ComputationBuilder", statement: Statement, _operands: Operands) -> int:
-    data = statement.shape
-    if data is None:
+    if statement.shape is None:
         return FAILED
-    token = _token(builder, statement)
-    name = builder.module.unique_name(f"{statement.name}.data")
-    both = TupleShape((data, _TOKEN))
-    return _first_of(builder, statement, builder.add(statement, both, (token,), name=name), data)
+    return _recv_done(builder, statement, (_token(builder, statement),))
 
 
 def _recv_done(builder: "ComputationBuilder", statement: Statement, operands: Operands) -> int:

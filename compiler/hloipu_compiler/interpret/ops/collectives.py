@@ -59,20 +59,16 @@ def _reduce_scatter(site: Site) -> Action:
     )
 
 
-def _gathered(site: Site) -> Action:
-    (dimension,) = site.attributes.integers("dimensions")
-    return _meets(site, _each_operand(lambda x, _: kernels.all_gather(x, _all(x), dimension)))
-
-
 @lowers("all-gather")
 def _all_gather(site: Site) -> Action:
-    return _gathered(site)
+    (dimension,) = site.attributes.integers("dimensions")
+    return _meets(site, _each_operand(lambda x, _: kernels.all_gather(x, _all(x), dimension)))
 
 
 @lowers("all-gather-start")
 def _all_gather_start(site: Site) -> Action:
     """Return (operands, results)."""
-    gather = _gathered(site)
+    gather = _all_gather(site)
     return lambda x: [*x, *gather(x)]
 
 
@@ -98,7 +94,8 @@ def _collective_broadcast(site: Site) -> Action:
     return _meets(site, _each_operand(lambda x, _: kernels.collective_broadcast(x, _all(x))))
 
 
-def _permuted(site: Site) -> Action:
+@lowers("collective-permute")
+def _collective_permute(site: Site) -> Action:
     _refuse(site, "slice_sizes", "slice_sizes" in site.attributes)
     pairs = permutation_of(site)
     return _meets(site, _each_operand(lambda x, _: kernels.collective_permute(x, pairs)))
@@ -114,15 +111,10 @@ def _refuse(site: Site, attribute: str, present: bool) -> None:
         )
 
 
-@lowers("collective-permute")
-def _collective_permute(site: Site) -> Action:
-    return _permuted(site)
-
-
 @lowers("collective-permute-start")
 def _collective_permute_start(site: Site) -> Action:
     """Return (operand, result, contexts…)."""
-    permute = _permuted(site)
+    permute = _collective_permute(site)
     wanted = leaf_count(site.instruction.shape)
 
     def run(x: list[Array]) -> list[Array]:

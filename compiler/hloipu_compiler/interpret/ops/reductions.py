@@ -6,6 +6,7 @@ from math import prod
 
 import numpy as np
 
+from hloipu_compiler.interpret.planning.comparators import counts_along
 from hloipu_compiler.interpret.planning.plan import Action, Array, may_overwrite
 from hloipu_compiler.interpret.planning.regions import assigned_parameter, monoid_of
 from hloipu_compiler.interpret.planning.site import Region, Site, lowers
@@ -43,7 +44,11 @@ def arg_reduction(site: Site) -> Callable[[list[Array]], list[Array] | None] | N
     (dimension,) = dimensions
     region = site.module.computation[site.attributes.text("to_apply")]
     known = _known_regions().get(_expression(region, region.root, DEEPEST))
-    if known is None or site.sizes(0)[dimension] == 0 or not _counts(site, dimension):
+    if (
+        known is None
+        or site.sizes(0)[dimension] == 0
+        or not counts_along(site.computation, site.instruction.operands[1], dimension)
+    ):
         return None
     largest, finds_nan = known
     element = ELEMENT_TYPES[site.element_type(0)]
@@ -70,19 +75,6 @@ def arg_reduction(site: Site) -> Callable[[list[Array]], list[Array] | None] | N
         return results
 
     return run
-
-
-def _counts(site: Site, dimension: int) -> bool:
-    """Whether the second operand holds each element's place along the dimension."""
-    computation = site.computation
-    places = computation.instructions[site.instruction.operands[1]]
-    while places.opcode == "broadcast":
-        mapped = places.attributes.integers("dimensions")
-        if dimension not in mapped:
-            return False
-        dimension = mapped.index(dimension)
-        places = computation.instructions[places.operands[0]]
-    return places.opcode == "iota" and places.attributes.integer("iota_dimension") == dimension
 
 
 def _expression(computation: Computation, position: int, depth: int) -> str:

@@ -6,9 +6,9 @@ prints, `lt(a0, b0) or (eq(a0, b0) and (…))`, also as a select. Anything else 
 
 from dataclasses import dataclass
 
+from hloipu_compiler.interpret.planning.regions import holds
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
-from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.kernels.sorting import Order
 
 MOST_INSTRUCTIONS = 400
@@ -35,6 +35,19 @@ def comparator_keys(module: Module, name: str) -> list[ComparatorKey] | None:
     if len(computation.instructions) > MOST_INSTRUCTIONS:
         return None
     return _Reader(computation).keys(computation.root)
+
+
+def counts_along(computation: Computation, position: int, dimension: int) -> bool:
+    """Whether an instruction is an iota along a dimension, maybe broadcast."""
+    instruction = computation.instructions[position]
+    while instruction.opcode == "broadcast":
+        mapped = instruction.attributes.integers("dimensions")
+        if dimension not in mapped:
+            return False
+        dimension = mapped.index(dimension)
+        instruction = computation.instructions[instruction.operands[0]]
+    attributes = instruction.attributes
+    return instruction.opcode == "iota" and attributes.integer("iota_dimension") == dimension
 
 
 class _Reader:
@@ -176,7 +189,9 @@ class _Reader:
         made_equal: set[str] = set()
         while True:
             instruction = self.at(passed[-1])
-            if instruction.opcode == "convert" and self._widens(instruction):
+            if instruction.opcode == "convert" and holds(
+                instruction.shape, self.at(instruction.operands[0]).shape
+            ):
                 passed.append(instruction.operands[0])
             elif instruction.opcode == "select" and (equalised := self._canonical(instruction)):
                 tested.append(self.at(instruction.operands[0]).operands[0])
@@ -187,18 +202,6 @@ class _Reader:
         if not set(tested) <= set(passed):
             return position, frozenset()  # chosen by another value than the one compared
         return passed[-1], frozenset(made_equal)
-
-    def _widens(self, instruction: Instruction) -> bool:
-        before, after = self.at(instruction.operands[0]).shape, instruction.shape
-        if not (isinstance(before, ArrayShape) and isinstance(after, ArrayShape)):
-            return False
-        a, b = before.element_type, after.element_type
-        return (
-            a.is_float
-            and b.is_float
-            and a.mantissa_bits <= b.mantissa_bits
-            and (a.exponent_bits <= b.exponent_bits)
-        )
 
     def _canonical(self, instruction: Instruction) -> str:
         """Classify a select: `y != y ? nan : …` ("nan") or `y == 0 ? 0 : …` ("zero")."""

@@ -69,10 +69,11 @@ def _keeps_arguments(computation: Computation, instruction: Instruction) -> bool
         return False
     arguments = [computation.instructions[i].shape for i in computation.parameters]
     types = [instruction.shape, computation.instructions[instruction.operands[0]].shape]
-    return all(_holds(wide, narrow) for wide in types for narrow in arguments)
+    return all(holds(wide, narrow) for wide in types for narrow in arguments)
 
 
-def _holds(wide: Shape, narrow: Shape) -> bool:
+def holds(wide: Shape, narrow: Shape) -> bool:
+    """Whether a float type has every value of another."""
     if not (isinstance(wide, ArrayShape) and isinstance(narrow, ArrayShape)):
         return False
     a, b = wide.element_type, narrow.element_type

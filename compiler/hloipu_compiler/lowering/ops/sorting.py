@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hloipu_compiler.interpret.planning.comparators import ComparatorKey, comparator_keys
-from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.interpret.planning.comparators import (
+    ComparatorKey,
+    comparator_keys,
+    counts_along,
+)
 from hloipu_compiler.ir.shapes import array_shape
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
@@ -56,26 +59,11 @@ def _sort(context: LoweringContext) -> Sequence[Value]:
 def _counting(context: LoweringContext, dimension: int) -> int:
     """Return an s32 operand that counts along the dimension, as argsort has one, or -1."""
     for number, position in enumerate(context.instruction.operands):
-        if number and counts_along(context.computation, position, dimension):
+        element_type = array_shape(context.computation.instructions[position].shape).element_type
+        is_s32 = number > 0 and element_type.name == "s32"
+        if is_s32 and counts_along(context.computation, position, dimension):
             return number
     return -1
-
-
-def counts_along(computation: Computation, position: int, dimension: int) -> bool:
-    """Whether an instruction is an s32 iota along a dimension, maybe broadcast."""
-    instruction = computation.instructions[position]
-    if array_shape(instruction.shape).element_type.name != "s32":
-        return False
-    while instruction.opcode == "broadcast":
-        mapped = instruction.attributes.integers("dimensions")
-        if dimension not in mapped:
-            return False
-        dimension = mapped.index(dimension)
-        instruction = computation.instructions[instruction.operands[0]]
-    return (
-        instruction.opcode == "iota"
-        and instruction.attributes.integer("iota_dimension") == dimension
-    )
 
 
 def _derived(context: LoweringContext, key: ComparatorKey, operand: TileTensor) -> TileTensor:

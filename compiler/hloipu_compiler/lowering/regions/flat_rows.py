@@ -11,6 +11,7 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
+from hloipu_compiler.layout.demands import first_reduction
 from hloipu_compiler.lowering.core.context import LoweringContext
 from hloipu_compiler.lowering.core.expressions import node_parameters
 from hloipu_compiler.lowering.core.scalars import scalar_text
@@ -72,29 +73,13 @@ class NotRows(Exception):
 def flat_rows(context: LoweringContext) -> FlatRows | None:
     """Return the values of a fusion, or None where it is no region of rows."""
     computation = context.module.computation[context.attributes.called[0]]
-    found = _first_reduction(context, computation)
+    found = first_reduction(context.module, computation)
     if found is None:
         return None
     try:
         return _Reader(context, *found).read(computation)
     except NotRows:
         return None
-
-
-def _first_reduction(
-    context: LoweringContext, computation: Computation
-) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the space and the reduced dimensions, which all reductions share."""
-    for x in computation.instructions:
-        if x.opcode == "reduce":
-            source = computation.instructions[x.operands[0]].shape
-            if isinstance(source, ArrayShape):
-                return source.dimensions, x.attributes.integers("dimensions")
-        if x.opcode == "fusion":
-            inner = _first_reduction(context, context.module.computation[x.attributes.called[0]])
-            if inner is not None:
-                return inner
-    return None
 
 
 class _Frame(NamedTuple):

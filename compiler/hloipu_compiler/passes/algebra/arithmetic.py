@@ -103,7 +103,8 @@ def _add(draft: Draft, op: Instruction) -> int | None:
     return _kept(draft, op, right) if _is_zero(draft, left, negative=True) else None
 
 
-def _subtract(draft: Draft, op: Instruction) -> int | None:
+def _by_zero(draft: Draft, op: Instruction) -> int | None:
+    """Drop what subtracts zero, or shifts by it."""
     left, right = op.operands
     return _kept(draft, op, left) if _is_zero(draft, right, negative=False) else None
 
@@ -147,11 +148,6 @@ def _xor(draft: Draft, op: Instruction) -> int | None:
     if _is_zero(draft, right, negative=False):
         return _kept(draft, op, left)
     return _kept(draft, op, right) if _is_zero(draft, left, negative=False) else None
-
-
-def _shift(draft: Draft, op: Instruction) -> int | None:
-    left, right = op.operands
-    return _kept(draft, op, left) if _is_zero(draft, right, negative=False) else None
 
 
 def _extremum(draft: Draft, op: Instruction) -> int | None:
@@ -280,15 +276,15 @@ def _bits_of(draft: Draft, at: int) -> int | None:
 
 ARITHMETIC_RULES: dict[str, Rule] = {
     "add": _add,
-    "subtract": _subtract,
+    "subtract": _by_zero,
     "multiply": _multiply,
     "divide": _divide,
     "and": _and,
     "or": _or,
     "xor": _xor,
-    "shift-left": _shift,
-    "shift-right-arithmetic": _shift,
-    "shift-right-logical": _shift,
+    "shift-left": _by_zero,
+    "shift-right-arithmetic": _by_zero,
+    "shift-right-logical": _by_zero,
     "maximum": _extremum,
     "minimum": _extremum,
     "not": _undone,

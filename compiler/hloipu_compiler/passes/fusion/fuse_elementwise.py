@@ -16,7 +16,7 @@ Rounds of integers, as of hashes and generators of random bits, read each value 
 users become one, with several results, where all else that reads these comes after the group.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import ClassVar
@@ -60,23 +60,33 @@ def elementwise_fused(
 
     Ops that are to run on different IPUs are not put together.
     """
+
+    def fused(computation: Computation, names: Names) -> tuple[Computation, list[Computation]]:
+        groups = _groups(computation, most_ops, ipus)
+        return _fused(computation, groups, names) if groups else (computation, [])
+
+    return with_fusions(module, fused)
+
+
+def with_fusions(
+    module: Module, fuse: Callable[[Computation, Names], tuple[Computation, list[Computation]]]
+) -> Module:
+    """Return the module with each computation that runs on arrays fused; the same one if none is.
+
+    `fuse` returns a computation with fusions, and the computations of these.
+    """
     names = Names(c.name for c in module.computations)
     runs = set(running(module))
     made: list[Computation] = []
     entry = 0
-    changed = False
     for position, computation in enumerate(module.computations):
-        inner: list[Computation] = []
         if computation.name in runs:
-            groups = _groups(computation, most_ops, ipus)
-            if groups:
-                computation, inner = _fused(computation, groups, names)
-                changed = True
-        made += inner
+            computation, inner = fuse(computation, names)
+            made += inner
         if position == module.entry_position:
             entry = len(made)
         made.append(computation)
-    if not changed:
+    if len(made) == len(module.computations):
         return module
     return replace(module, computations=tuple(made), entry_position=entry)
 

@@ -23,7 +23,7 @@ from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.pass_base import FLAT_CALLS, NO_DEAD_CODE, Facts, Pass
 from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import with_operands
-from hloipu_compiler.passes.fusion.fuse_elementwise import running
+from hloipu_compiler.passes.fusion.fuse_elementwise import with_fusions
 from hloipu_compiler.passes.fusion.row_finding import RowFinder, is_broadcast, sizes_of
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
@@ -36,25 +36,13 @@ def rows_fused(
 
     Ops that are to run on different IPUs are not put together.
     """
-    names = Names(c.name for c in module.computations)
-    runs = set(running(module))
     effects = effectful_computations(module)
-    fused: list[Computation] = []
-    entry = 0
-    changed = False
-    for position, computation in enumerate(module.computations):
-        if computation.name in runs:
-            regions = RowFinder(module, computation, effects, most_ops, ipus).member_lists()
-            if regions:
-                computation, inner = with_regions(computation, regions, names)
-                fused += inner
-                changed = True
-        if position == module.entry_position:
-            entry = len(fused)
-        fused.append(computation)
-    if not changed:
-        return module
-    return replace(module, computations=tuple(fused), entry_position=entry)
+
+    def fused(computation: Computation, names: Names) -> tuple[Computation, list[Computation]]:
+        regions = RowFinder(module, computation, effects, most_ops, ipus).member_lists()
+        return with_regions(computation, regions, names) if regions else (computation, [])
+
+    return with_fusions(module, fused)
 
 
 @register

@@ -76,7 +76,7 @@ class RowFinder:
                 for regions in self.open.values():
                     for region in tuple(regions):
                         self._close(region)
-            mask = self._after(op)
+            mask = self._outside(op)
             kind = self._kind(position, op)
             if kind is not None:
                 self._join(position, op, kind, mask)
@@ -92,14 +92,6 @@ class RowFinder:
                 operand = instructions[operand].operands[0]
             sources.append(operand)
         return sources
-
-    def _after(self, op: Instruction) -> int:
-        """Return the regions that an op must come after, its operands' own ones included."""
-        mask = 0
-        for operand in self._sources(op):
-            region = self.region_of.get(operand)
-            mask |= self.after[operand] if region is None else region.after | region.bit
-        return mask
 
     def _kind(self, position: int, op: Instruction) -> Kind | None:
         sizes = sizes_of(op)
@@ -153,11 +145,12 @@ class RowFinder:
         region.members.append(position)
         self.region_of[position] = region
 
-    def _outside(self, op: Instruction, region: _Region) -> int:
+    def _outside(self, op: Instruction, region: _Region | None = None) -> int:
+        """Return the regions that an op must come after, its operands' own ones, but for one."""
         mask = 0
         for operand in self._sources(op):
             other = self.region_of.get(operand)
-            if other is region:
+            if other is not None and other is region:
                 continue
             mask |= self.after[operand] if other is None else other.after | other.bit
         return mask
