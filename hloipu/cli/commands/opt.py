@@ -14,7 +14,7 @@ from hloipu_compiler.hlo.printing.printer import print_module
 from hloipu_compiler.hlo.syntax.limits import Limits
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.passes import PIPELINES, PassRun, Pipeline, passes, read_pipeline, run_passes
-from hloipu_compiler.passes.framework.pass_base import Facts, Pass
+from hloipu_compiler.passes.framework.pass_base import Pass
 from hloipu_compiler.passes.framework.plugins import load_plugin
 from hloipu_compiler.passes.framework.registry import ALIASES, added_passes_forgotten, plain_name
 from hloipu_compiler.passes.pipeline import option_texts
@@ -178,10 +178,5 @@ def pass_text(pass_type: type[Pass]) -> str:
         ("breaks", pass_type.breaks),
     ):
         if facts:
-            lines.append(f"    {word} {listed(facts)}")
+            lines.append(f"    {word} {', '.join(sorted(facts))}")
     return "\n".join(lines)
-
-
-def listed(facts: Facts) -> str:
-    """Return facts in order."""
-    return ", ".join(sorted(facts))

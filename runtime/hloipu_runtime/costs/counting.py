@@ -77,10 +77,6 @@ class ChargePlan:
         )
         """What engines count for the micro-batches of a pipeline, whose blocks are its bodies."""
 
-    def block_at(self, path: str) -> int:
-        """Return the block that runs at a path; raises KeyError where there is none."""
-        return self._numbers[path]
-
     def counts(self, runs: Mapping[str, int]) -> BlockCounts:
         """Return the counts of a run that counted blocks by their path.
 
@@ -90,7 +86,7 @@ class ChargePlan:
         seen = [0] * len(self.costs.blocks)
         for path, count in runs.items():
             if path not in self._pipelines:
-                seen[self.block_at(path)] += count
+                seen[self._numbers[path]] += count
         return count_blocks(
             self.costs,
             lambda inner, _: [seen[block] for block in blocks_inside(inner)],

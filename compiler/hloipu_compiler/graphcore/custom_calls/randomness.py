@@ -30,16 +30,12 @@ def _uniform(call: Call, dims: Sequence[int]) -> Value:
     return fraction(random_bits(call, call.operands[0], count)).reshaped(dims)
 
 
-def _between(call: Call, low: float, high: float, dims: Sequence[int]) -> Value:
-    return _uniform(call, dims) * (high - low) + low
-
-
 @formula("StatelessRandomUniform")
 def _stateless_uniform(call: Call) -> Sequence[Value]:
     call.takes(1)
     ((kind, dims),) = call.results
     low, high = call.number("min_val", 0), call.number("max_val", 1)
-    return [_between(call, low, high, dims).converted(kind)]
+    return [(_uniform(call, dims) * (high - low) + low).converted(kind)]
 
 
 @formula("StatelessRandomUniformInt")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hloipu_compiler.analysis.call_graph import without_unreached
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.sheet import marked
 from hloipu_compiler.graphcore.encoding.core.stated import Stated
@@ -174,8 +175,7 @@ class Ending:
         return at
 
     def _no_state(self, number: int, position: int) -> PoplarError:
-        return PoplarError(
-            "E0549",
+        return errors.CARRIED(
             f"value {number}, {self.made[position].name!r}, goes from one update to the next, and "
             "is not a parameter of its own",
             hint="make what the loop begins with a parameter, and return what it ends with",

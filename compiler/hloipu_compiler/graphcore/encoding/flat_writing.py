@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import repeat
 
 from hloipu_compiler.analysis.feed_config import feed_config
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import (
     BACKWARD,
     LOOP,
@@ -17,7 +18,6 @@ from hloipu_compiler.graphcore.encoding.core.call_config import (
     UPDATE,
 )
 from hloipu_compiler.graphcore.encoding.core.custom_ops import attributes_of
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op, flat
 from hloipu_compiler.graphcore.encoding.core.sheet import division_of
 from hloipu_compiler.graphcore.encoding.core.traces import (
@@ -141,8 +141,7 @@ class FlatWriter(SummingWriter):
     def taken_once(self, op: Op, number: int, value: int) -> int:
         """Return what an update reads of its one micro-batch."""
         if self.micro_batches > 1:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"operand {number} of the update {op.name!r}, {self.made[value].name!r}, differs "
                 "from one micro-batch to the next and is not accumulated",
                 hint="add it up with GradientAccumulatorCreate, AddWithScale and Sink",
@@ -160,8 +159,7 @@ class FlatWriter(SummingWriter):
 
     def windowed(self, op: Op) -> Value:
         """Record an accumulator of the older form."""
-        raise PoplarError(
-            "E0546",
+        raise errors.LOOP(
             f"{op.name!r} ({op.target}) is not in a loop that runs a step again and again",
             hint="accumulate in the body of a RepeatLoop call or of a counted while",
         )
@@ -194,8 +192,7 @@ class FlatWriter(SummingWriter):
         """Put parameters in the place of a queue's arrays."""
         infeed = op.instruction
         if op.context.phase == UPDATE_PHASE:
-            raise PoplarError(
-                "E0544",
+            raise errors.STAGE(
                 f"the update reads a queue, {infeed.name!r}",
                 hint="read it in the first stage, or make its values parameters",
             )
@@ -204,8 +201,7 @@ class FlatWriter(SummingWriter):
         value = self._parameters(infeed, infeed.shape, queue, self._divisions(infeed))
         known = [feed for feed in self.feeds if feed.name == queue.name]
         if known:
-            raise PoplarError(
-                "E0544",
+            raise errors.STAGE(
                 f"{infeed.name!r} reads the queue {queue.name!r} a second time in a micro-batch",
                 hint="read each queue once, and use its values twice",
             )
@@ -249,8 +245,7 @@ class FlatWriter(SummingWriter):
         late = context.phase == UPDATE_PHASE
         queue = Queue(config.name or "outfeed", [], config.takes_last, late)
         if any(queue.name == known.name for known in self.outfeeds):
-            raise PoplarError(
-                "E0544",
+            raise errors.STAGE(
                 f"{outfeed.name!r} sends to the queue {queue.name!r}, and another op does so, too",
                 hint="send to each queue in one place",
             )
@@ -262,8 +257,7 @@ class FlatWriter(SummingWriter):
 
     def ordered(self) -> int:
         """Return a token, for ops that keep theirs."""
-        raise PoplarError(
-            "E0544",
+        raise errors.STAGE(
             "an op between the stages is ordered by a token, which only queues are here",
             hint="take the op out of the step",
         )

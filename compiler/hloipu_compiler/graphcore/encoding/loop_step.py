@@ -12,6 +12,7 @@ stages.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import LOOP
 from hloipu_compiler.graphcore.encoding.core.devices import devices_of
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
@@ -211,8 +212,7 @@ def loop_step(module: Module, survey: Survey, micro_batches: int | None) -> Flat
         root = writer.entry(module.entry)
         if not writer.is_written:
             name = survey.update.call.name if survey.update is not None else module.name
-            raise PoplarError(
-                "E0546",
+            raise errors.LOOP(
                 f"the update {name!r} is in no loop and no pipeline",
                 hint="call it in the body of a RepeatLoop call or of a counted while",
                 op=survey.update.call if survey.update is not None else None,

@@ -1,5 +1,6 @@
 """Writes a module with a Pipeline call as one plain step."""
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import PIPELINE
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
@@ -39,11 +40,10 @@ class _PipelineWriter(FlatWriter):
         self.inputs = list(initial)
         result = self.computation(self.callee(op.instruction), self.inputs, op.context)
         if not isinstance(result, TupleValue):
-            raise PoplarError("E0543", f"pipeline {op.name!r} does not return a tuple")
+            raise errors.PIPELINE(f"pipeline {op.name!r} does not return a tuple")
         self.outputs = list(result.parts)
         if len(self.outputs) > len(self.inputs):
-            raise PoplarError(
-                "E0549",
+            raise errors.CARRIED(
                 f"pipeline {op.name!r} takes {len(self.inputs)} values and returns "
                 f"{len(self.outputs)}",
                 hint="return every operand at its own place, changed or not, and nothing else",
@@ -59,7 +59,7 @@ def pipeline_step(module: Module, survey: Survey, micro_batches: int | None) -> 
     micro-batches an update has.
     """
     if survey.pipeline is None:
-        raise PoplarError("E0543", "there is no pipeline")
+        raise errors.PIPELINE("there is no pipeline")
     check_size(module)
     stages = checked_stages(module, survey)
     pipeline = survey.pipeline
@@ -87,7 +87,7 @@ def pipeline_count(module: Module, survey: Survey) -> int:
     """
     pipeline = survey.pipeline
     if pipeline is None:
-        raise PoplarError("E0543", "there is no pipeline")
+        raise errors.PIPELINE("there is no pipeline")
     operand_count = _operand_count(module, pipeline)
     stated_count = update_count(module, survey.updates)
     if (
@@ -98,8 +98,7 @@ def pipeline_count(module: Module, survey: Survey) -> int:
         raise disagree(pipeline.call, operand_count or 0, survey.update.call, stated_count or 0)
     count = operand_count or stated_count
     if not count:
-        raise PoplarError(
-            "E0541",
+        raise errors.MICRO_BATCHES(
             f"pipeline {pipeline.call.name!r} says nowhere how many micro-batches an update has, "
             "or not by a constant",
             hint="give --micro-batches K, or make the operand GradientAccumulationOperandIndex a "
@@ -123,8 +122,7 @@ def _operand_count(module: Module, pipeline: ConfiguredCall) -> int | None:
         return config.counts["GRADIENT_ACCUMULATION_COUNT"]
     index = config.counts.get("GradientAccumulationOperandIndex")
     if index is not None and index >= len(call.operands):
-        raise PoplarError(
-            "E0541",
+        raise errors.MICRO_BATCHES(
             f"pipeline {call.name!r} takes the number of micro-batches from operand {index}, and "
             f"has {len(call.operands)}",
             hint="set GradientAccumulationOperandIndex to the operand that is the number",
@@ -144,7 +142,7 @@ def _is_count(computation: Computation, position: int) -> bool:
 def _stated(survey: Survey, stages: Stages, count: int, iterations: int) -> Stated:
     pipeline = survey.pipeline
     if pipeline is None:
-        raise PoplarError("E0543", "there is no pipeline")
+        raise errors.PIPELINE("there is no pipeline")
     config = pipeline.config
     recomputes = bool(stages.again) or config.choices.get("RECOMPUTATION_MODE") in _RECOMPUTES
     return Stated(

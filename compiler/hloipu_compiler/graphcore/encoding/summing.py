@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.accumulators import (
     Accumulator,
     addend_of,
     common_reduction,
 )
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.scales import Factors
 from hloipu_compiler.graphcore.encoding.core.traces import (
@@ -168,7 +168,7 @@ class SummingWriter(TracedWriter):
         """Record the creation of an accumulator."""
         shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
-            raise PoplarError("E0545", f"the accumulator {op.name!r} is not an array")
+            raise errors.ACCUMULATOR(f"the accumulator {op.name!r} is not an array")
         self.accumulators.append(Accumulator(op.name, shape, creator=op.instruction))
         return Buffer(len(self.accumulators) - 1)
 
@@ -177,8 +177,7 @@ class SummingWriter(TracedWriter):
         buffer = added_to(op)
         accumulator = self.accumulators[buffer.number]
         if accumulator.is_sunk:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"{op.name!r} adds to the accumulator {accumulator.name!r}, which a sink has "
                 "closed",
                 hint="add before the GradientAccumulatorSink",
@@ -207,22 +206,19 @@ class SummingWriter(TracedWriter):
         """Record the end of additions."""
         numbers = {v.number for v in op.operands if isinstance(v, Buffer)}
         if not op.operands or not all(isinstance(v, Buffer) for v in op.operands):
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"{op.name!r} closes something that is not an accumulator",
                 hint="give it what GradientAccumulatorAddWithScale returns",
             )
         if len(numbers) > 1:
             names = ", ".join(repr(self.accumulators[n].name) for n in sorted(numbers))
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"{op.name!r} joins different accumulators, {names}",
                 hint="make one accumulator, and add to it from every stage",
             )
         accumulator = self.accumulators[numbers.pop()]
         if not accumulator.addends:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"nothing is added to the accumulator {accumulator.name!r}, which {op.name!r} "
                 "closes",
                 hint="add a gradient to it with GradientAccumulatorAddWithScale",
@@ -262,8 +258,7 @@ class SummingWriter(TracedWriter):
                 not isinstance(shape, ArrayShape)
                 or shape.dimensions != accumulator.shape.dimensions
             ):
-                raise PoplarError(
-                    "E0545",
+                raise errors.ACCUMULATOR(
                     f"the accumulator {accumulator.name!r} is {accumulator.shape}, and {shape} is "
                     "added to it",
                     hint="give the accumulator the shape of its gradients",
@@ -301,8 +296,7 @@ class SummingWriter(TracedWriter):
             if accumulator.addends and not accumulator.is_sunk
         ]
         if open_ones:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"no GradientAccumulatorSink closes the accumulator {open_ones[0].name!r}",
                 hint="close it, and give what it holds to the ResourceUpdate call",
                 op=open_ones[0].creator,

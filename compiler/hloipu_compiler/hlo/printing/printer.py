@@ -118,7 +118,7 @@ def print_module(module: Module, options: PrintOptions = FULL) -> str:
     if options.form is Form.CANONICAL:
         module = canonical_module(module)
     printer = Printer(options, async_sugar(module) if options.shows_async_sugar else NO_SUGAR)
-    blocks = [printer.header(module)]
+    blocks = [f"HloModule {module.name}{printer.header_attributes(module)}"]
     if options.shows_metadata and module.stack_tables:
         blocks.append(module.stack_tables.strip())
     for position, computation in enumerate(module.computations):
@@ -169,10 +169,6 @@ class Printer:
     def name(self, name: str) -> str:
         """Return a name of an instruction or a computation, with `%` where it needs one."""
         return f"%{name}" if self._percent or name in _RESERVED else name
-
-    def header(self, module: Module) -> str:
-        """Return the line of `HloModule`."""
-        return f"HloModule {module.name}{self.header_attributes(module)}"
 
     def header_attributes(self, module: Module) -> str:
         """Return the list of the header's attributes; not empty, it begins with `, `."""

@@ -56,7 +56,7 @@ def _along(
     result: tuple[str, tuple[int, ...]],
 ) -> TileTensor:
     rows = prod(x.shape) // max(1, x.shape[dimension])
-    first = _divisor(length)
+    first = next((n for n in range(isqrt(max(1, length)), 0, -1) if length % n == 0), 1)
     if length < LONG or first == 1 or 2 * rows >= builder.tile_count:
         return compute_spread(builder, Fft(kind, dimension, length), [x], [result])[0]
     element_type, shape = result
@@ -128,7 +128,3 @@ def _in_two(builder: Builder, x: TileTensor, kind: str, d: int, first: int) -> T
     swapped = tuple(shape[k] for k in order)
     moved = builder.compute(Transpose(order), [rows], [(element_type, swapped)])
     return seen_as(builder, moved, x.shape)[0]
-
-
-def _divisor(length: int) -> int:
-    return next((n for n in range(isqrt(max(1, length)), 0, -1) if length % n == 0), 1)

@@ -126,7 +126,7 @@ class _Scan:
         state = TupleShape(tuple(map(self.draft.shape, start)))
         called = self._computation("turn", self._turn(state, len(outputs)))
         parts = [Instruction("state", "parameter", state, parameter_number=0)]
-        parts.append(_element("i", state, 0))
+        parts.append(element_of("i", 0, 0, state.elements[0]))
         parts.append(
             Instruction("end", "constant", plain(_S32, ()), literal=Literal(str(self.length)))
         )
@@ -215,7 +215,3 @@ class _Scan:
         name = self.names.fresh(f"{self.x.name}.{stem}")
         self.made.append(Computation(name, tuple(ops), len(ops) - 1))
         return name
-
-
-def _element(name: str, state: TupleShape, index: int) -> Instruction:
-    return element_of(name, 0, index, state.elements[index])

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.scales import (
     ONE,
     RUNNING_NEW,
@@ -69,8 +69,7 @@ class Accumulator:
             is_first = not number
             if addend.old == ONE or (is_first and addend.old == RUNNING_OLD):
                 continue
-            raise PoplarError(
-                "E0547",
+            raise errors.SCALE(
                 f"{addend.name!r} multiplies the accumulator {self.name!r} by something else than "
                 "1, or n/(n+1) for the micro-batch n",
                 hint="gradients are combined by sum, mean or running mean; put other factors "
@@ -81,8 +80,7 @@ class Accumulator:
         if self.addends and self.addends[0].old == RUNNING_OLD:
             if factors == {RUNNING_NEW}:
                 return RUNNING_MEAN
-            raise PoplarError(
-                "E0547",
+            raise errors.SCALE(
                 f"{self.name!r} is multiplied by n/(n+1) with micro-batch n, and what "
                 f"{self.addends[0].name!r} adds is not multiplied by 1/(n+1)",
                 hint="gradients are combined by sum, mean or running mean",

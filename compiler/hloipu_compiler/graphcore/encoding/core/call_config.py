@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
     read_backend_config,
@@ -168,8 +169,7 @@ def _chosen(name: str, key: str, value: object, allowed: tuple[str, ...]) -> str
 
 
 def _unreadable(name: str, why: str) -> PoplarError:
-    return PoplarError(
-        "E0540",
+    return errors.CALL_CONFIG(
         f"call {name!r}: {why}",
         hint="print the module again, or correct the call's frontend_attributes",
     )

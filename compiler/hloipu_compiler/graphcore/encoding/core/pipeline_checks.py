@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hloipu_compiler.analysis.feed_config import feed_config
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import BACKWARD, RECOMPUTATION, STAGE
 from hloipu_compiler.graphcore.encoding.core.custom_ops import MOVES, target_of
 from hloipu_compiler.graphcore.encoding.core.devices import EVERY, devices_of
@@ -60,8 +61,7 @@ def checked_stages(module: Module, survey: Survey) -> Stages:
         raise _wrong(f"pipeline {pipeline.call.name!r} has no stages", pipeline.call)
     parts = pipeline.config.count("PIPELINE_BATCH_SERIALIZATION_ITERATIONS", 1) or 1
     if parts > 1 and pipeline.config.choices.get("PIPELINE_SCHEDULE") != "Sequential":
-        raise PoplarError(
-            "E0548",
+        raise errors.SCHEDULE(
             f"pipeline {pipeline.call.name!r} takes each batch in {parts} parts, and its schedule "
             "is not sequential",
             hint='set PIPELINE_SCHEDULE to "2", or PIPELINE_BATCH_SERIALIZATION_ITERATIONS to 1',
@@ -99,8 +99,7 @@ def _returning(count: int, backward: Mapping[int, ConfiguredCall]) -> dict[int, 
 
 
 def _wrong(message: str, call: Instruction) -> PoplarError:
-    return PoplarError(
-        "E0543",
+    return errors.PIPELINE(
         message,
         hint="number forward stages from 0 without gaps in the order of the data, give backward "
         "stages the numbers of theirs, and a pipeline that trains one ResourceUpdate call",
@@ -126,8 +125,7 @@ def _branches(
         if numbers != list(range(len(inner))) or any(
             branch.call.name in within for branch in inner
         ):
-            raise PoplarError(
-                "E0548",
+            raise errors.SCHEDULE(
                 f"{inner[0].call.name!r} is a stage within the stage {outer!r}, and not one of its "
                 "branches, numbered from 0",
                 hint="number the stages within a stage from 0 without gaps, on a device each",
@@ -195,8 +193,7 @@ def _devices(
             and stated_devices[number]
             and set(own_devices) != set(stated_devices[number])
         ):
-            raise PoplarError(
-                "E0544",
+            raise errors.STAGE(
                 f"stage {number}, {stage.call.name!r}, is on devices "
                 f"{', '.join(map(str, sorted({*own_devices, *stated_devices[number]})))}",
                 hint="give the calls of a stage one sharding={maximal device=N}",
@@ -210,8 +207,7 @@ def _devices(
         if not own_devices
     ]
     if unsaid:
-        raise PoplarError(
-            "E0544",
+        raise errors.STAGE(
             f"stage {unsaid[0].name!r} has no device, and others have",
             hint="give every stage sharding={maximal device=N}, or none",
             op=unsaid[0],
@@ -229,8 +225,7 @@ def _stated_devices(
     ordered = sorted(inner, key=lambda branch: branch.config.count("PIPELINE_STAGE_ID"))
     devices_by_branch = [devices_of(branch.call) for branch in ordered]
     if any(len(devices) != 1 or devices[0] == EVERY for devices in devices_by_branch):
-        raise PoplarError(
-            "E0544",
+        raise errors.STAGE(
             f"the branches of stage {stage.call.name!r} are on no device each",
             hint="give every stage within it sharding={maximal device=N}",
             op=stage.call,
@@ -248,8 +243,7 @@ def _check_values(stages: Stages) -> None:
         if instruction.name in owners:
             for name in sorted(stage_names):
                 if not _may_pass(owners[name], owners[instruction.name]):
-                    raise PoplarError(
-                        "E0544",
+                    raise errors.STAGE(
                         f"stage {instruction.name!r} reads what stage {name!r} makes, and does not "
                         "follow it",
                         hint="hand the value on through the stages between, as an output of each",
@@ -294,8 +288,7 @@ def _check_parameters(stages: Stages) -> None:
         ]
         if len({frozenset(stages.devices[n]) for n in readers}) > 1:
             name = computation.instructions[position].name
-            raise PoplarError(
-                "E0544",
+            raise errors.STAGE(
                 f"stages {', '.join(map(str, readers))} read the pipeline's parameter {name!r}, "
                 "and are on different devices",
                 hint="put them on one device, or hand the value on from stage to stage",
@@ -310,8 +303,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
             instruction.attributes.flag("custom_call_has_side_effect")
             and not target_of(instruction)
         ):
-            raise PoplarError(
-                "E0544",
+            raise errors.STAGE(
                 f"{instruction.name!r} ({instruction.opcode}) stands between the stages of a "
                 "pipeline",
                 hint="put it into the stage that needs it",
@@ -325,8 +317,7 @@ def _check_effects(module: Module, stages: Stages) -> None:
                 name = feed_config(instruction.attributes.text("infeed_config")).name
                 known = readers.setdefault(name, stage)
                 if known is not stage:
-                    raise PoplarError(
-                        "E0544",
+                    raise errors.STAGE(
                         f"stages {known.call.name!r} and {stage.call.name!r} both read the queue "
                         f"{name!r}",
                         hint="read it in one stage, and hand its values on",
@@ -353,8 +344,7 @@ def _check_hoisted(stages: Stages) -> None:
             for queue in {source[i] for i in instruction.operands if i in source}:
                 known = readers.setdefault(queue, numbers[instruction.name])
                 if known != numbers[instruction.name]:
-                    raise PoplarError(
-                        "E0544",
+                    raise errors.STAGE(
                         f"stages {known} and {numbers[instruction.name]} both read the queue of "
                         f"{computation.instructions[queue].name!r}",
                         hint="read it in one stage, and hand its values on",

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context
 from hloipu_compiler.hlo.attributes.frontend_attributes import (
     frontend_attributes_text,
@@ -124,12 +124,11 @@ class Sheet:
         shape = self.array(value)
         if shape is None:
             own_shape = self.made[value].shape
-            raise PoplarError(
-                "E0545", f"{op.name!r} multiplies by {own_shape}, which is not a number"
+            raise errors.ACCUMULATOR(
+                f"{op.name!r} multiplies by {own_shape}, which is not a number"
             )
         if shape.element_count != 1:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"{op.name!r} multiplies by {shape}, and not by one number",
                 hint="give it a factor of no dimensions",
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import (
     LOOP,
     PIPELINE,
@@ -104,8 +105,7 @@ def survey(module: Module) -> Survey:
 
 def _only(pipelines: list[ConfiguredCall]) -> ConfiguredCall | None:
     if len(pipelines) > 1:
-        raise PoplarError(
-            "E0542",
+        raise errors.SECOND(
             f"{pipelines[1].call.name!r} is a second pipeline, beside {pipelines[0].call.name!r}",
             hint="compile a module for each, or join them into one Pipeline call",
             op=pipelines[1].call,
@@ -122,8 +122,7 @@ def _joined(updates: list[ConfiguredCall]) -> list[ConfiguredCall]:
             why = "asks for other places of its state"
         else:
             continue
-        raise PoplarError(
-            "E0542",
+        raise errors.SECOND(
             f"{update.call.name!r} is a second update of weights, beside {updates[0].call.name!r}, "
             f"and {why}",
             hint="call both from the body of one loop or pipeline, with the same attributes, or "
@@ -156,8 +155,7 @@ def _own_count(module: Module, update: ConfiguredCall) -> int | None:
         if target_of(instruction) == COUNT:
             count = _count_of(module, update, callee, instruction)
             if count is None:
-                raise PoplarError(
-                    "E0541",
+                raise errors.MICRO_BATCHES(
                     f"{instruction.name!r} counts micro-batches by a value that is known only "
                     "while running",
                     hint="make it a constant, or give --micro-batches K",
@@ -183,8 +181,7 @@ def _count_of(
 
 def disagree(first: Instruction, count: int, second: Instruction, another: int) -> PoplarError:
     """Return the error of two counts of micro-batches."""
-    return PoplarError(
-        "E0541",
+    return errors.MICRO_BATCHES(
         f"{first.name!r} says {count} micro-batches an update, and {second.name!r} says {another}",
         hint="print the module with one count",
         op=first,

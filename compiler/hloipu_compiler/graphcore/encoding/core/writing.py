@@ -8,6 +8,7 @@ passes.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import config_of
 from hloipu_compiler.graphcore.encoding.core.custom_ops import (
     ADD,
@@ -62,8 +63,7 @@ class Writer(Sheet):
         """Write the ops of a computation with its parameters' values; return the root's value."""
         self.depth += 1
         if self.depth > MOST_DEPTH:
-            raise PoplarError(
-                "E0549",
+            raise errors.CARRIED(
                 f"calls stand in each other more than {MOST_DEPTH} deep, in {old.name!r}",
                 hint="write the calls out",
             )
@@ -139,8 +139,7 @@ class Writer(Sheet):
             else:
                 fits = not isinstance(part, int) or compatible(self.made[part].shape, shape)
             if not fits:
-                raise PoplarError(
-                    "E0545",
+                raise errors.ACCUMULATOR(
                     f"{instruction.name!r} is {instruction.shape}, and what it gives is something "
                     "else",
                     hint="declare it as what goes into it",
@@ -292,8 +291,7 @@ def added_to(op: Op) -> Buffer:
     """
     buffer = op.operands[0] if len(op.operands) == 3 else None
     if not isinstance(buffer, Buffer):
-        raise PoplarError(
-            "E0545",
+        raise errors.ACCUMULATOR(
             f"{op.name!r} adds to something that is not an accumulator, or lacks an operand",
             hint="it takes an accumulator, a gradient and the accumulator's factor",
         )
@@ -304,8 +302,7 @@ def nothing_of(instruction: Instruction) -> Value:
     """Return what an op gives that has no values; PoplarError E0545 for one that has some."""
     if _is_nothing(instruction.shape):
         return TupleValue(()) if isinstance(instruction.shape, TupleShape) else Token()
-    raise PoplarError(
-        "E0545",
+    raise errors.ACCUMULATOR(
         f"{instruction.name!r} ({instruction.attributes.text('custom_call_target')}) is "
         f"{instruction.shape}, and gives nothing",
         hint="it is () or token[]",
@@ -320,14 +317,12 @@ def _is_nothing(shape: Shape) -> bool:
 
 def _misplaced(user: Instruction, value: Value) -> PoplarError:
     if isinstance(value, Sunk):
-        return PoplarError(
-            "E0545",
+        return errors.ACCUMULATOR(
             f"{user.name!r} ({user.opcode}) reads the accumulated {value.name!r} outside of an "
             "update: it is there only when all micro-batches are through",
             hint="read it in the computation of the ResourceUpdate call",
         )
-    return PoplarError(
-        "E0545",
+    return errors.ACCUMULATOR(
         f"{user.name!r} ({user.opcode}) reads an accumulator that is still being filled",
         hint="take it through a GradientAccumulatorSink and the ResourceUpdate call",
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from hloipu_compiler.analysis.call_graph import callees_first
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import (
     CALL,
     FUNCTION,
@@ -14,7 +15,6 @@ from hloipu_compiler.graphcore.encoding.core.call_config import (
     config_of,
 )
 from hloipu_compiler.graphcore.encoding.core.custom_ops import WINDOWED, target_of
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.loops.windows import window_of
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 
@@ -97,8 +97,7 @@ def window_in(module: Module, computation: Computation) -> int:
                 waiting.extend(module.computation[name] for name in instruction.attributes.called)
     if len(accumulator_by_window) > 1:
         (window, first), (other, second) = list(accumulator_by_window.items())[:2]
-        raise PoplarError(
-            "E0541",
+        raise errors.MICRO_BATCHES(
             f"{first!r} accumulates {window} micro-batches and {second!r} {other}, in one loop",
             hint="give all accumulators of a loop one num_mini_batches",
         )

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import LOOP, PIPELINE, UPDATE
 from hloipu_compiler.graphcore.encoding.core.custom_ops import attributes_of
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op, holds, spread
 from hloipu_compiler.graphcore.encoding.core.values import (
     OUTSIDE,
@@ -73,8 +73,7 @@ class LoopBody(Writer):
         state = self.made[self.state]
         old = state.shape
         if not isinstance(old, TupleShape) or not self.is_loop:
-            raise PoplarError(
-                "E0546",
+            raise errors.LOOP(
                 f"{name!r} accumulates outside of a loop",
                 hint="accumulate in the body of a RepeatLoop call, a counted while or a pipeline",
             )
@@ -129,8 +128,7 @@ class LoopBody(Writer):
     def update(self, op: Op) -> Value:
         """Write an update."""
         if not self.is_loop:
-            raise PoplarError(
-                "E0546",
+            raise errors.LOOP(
                 f"the update {op.name!r} is in no loop and no pipeline",
                 hint="call it in the body of a RepeatLoop call or of a counted while",
             )
@@ -149,8 +147,7 @@ class LoopBody(Writer):
 
     def varying(self, op: Op, number: int, value: Value) -> Value:
         """Return what an update reads that each micro-batch makes."""
-        raise PoplarError(
-            "E0545",
+        raise errors.ACCUMULATOR(
             f"operand {number} of the update {op.name!r} differs from one micro-batch to the next "
             "and is not accumulated",
             hint="add it up with GradientAccumulatorCreate, AddWithScale and Sink",
@@ -176,15 +173,14 @@ class LoopBody(Writer):
         """Begin an accumulator."""
         shape = op.instruction.shape
         if not isinstance(shape, ArrayShape) or not shape.element_type.is_array:
-            raise PoplarError("E0545", f"the accumulator {op.name!r} is not an array")
+            raise errors.ACCUMULATOR(f"the accumulator {op.name!r} is not an array")
         return Buffer(self.begun(op, shape))
 
     def sunk(self, op: Op) -> Value:
         """Return what an accumulator holds in the end."""
         numbers = {v.number for v in op.operands if isinstance(v, Buffer)}
         if len(numbers) != 1 or not all(isinstance(v, Buffer) for v in op.operands):
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"{op.name!r} closes something else than one accumulator",
                 hint="give it what GradientAccumulatorAddWithScale returns",
             )
@@ -204,10 +200,9 @@ class LoopBody(Writer):
         scale = self.one_number(op.instruction, scale)
         shape, addend_shape = self.made[now].shape, self.made[value].shape
         if not isinstance(shape, ArrayShape):
-            raise PoplarError("E0545", f"{op.name!r} adds to something that is not an array")
+            raise errors.ACCUMULATOR(f"{op.name!r} adds to something that is not an array")
         if not isinstance(addend_shape, ArrayShape) or addend_shape.dimensions != shape.dimensions:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"the accumulator of {op.name!r} is {shape}, and {addend_shape} is added to it",
                 hint="give the accumulator the shape of its gradients",
             )

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hloipu_compiler.analysis.trip_count import trip_count
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import CallConfig
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.values import TupleValue, Value
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
@@ -53,8 +53,7 @@ class LoopForm:
             return (result,)
         if isinstance(result, TupleValue) and len(result.parts) <= len(inputs):
             return (*result.parts, *inputs[len(result.parts) :])
-        raise PoplarError(
-            "E0549",
+        raise errors.CARRIED(
             f"what {self.name!r} runs does not return a tuple of the {len(inputs)} carried values",
             hint="return as many values as there are parameters, as a tuple",
         )
@@ -81,8 +80,7 @@ def repeat_count(instruction: Instruction, config: CallConfig | None) -> int:
     """Return how often a RepeatLoop call runs; PoplarError E0540 where it does not say so."""
     count = config.counts.get("REPEAT_COUNT") if config is not None else None
     if count is None:
-        raise PoplarError(
-            "E0540",
+        raise errors.CALL_CONFIG(
             f"call {instruction.name!r} is a RepeatLoop, and says nowhere how often it runs",
             hint='write {"callConfig":{"type":"RepeatLoop","repeatConfig":{"repeatCount":"N"}}}',
             op=instruction,
@@ -97,8 +95,7 @@ def while_count(module: Module, computation: Computation, instruction: Instructi
     """
     iterations = trip_count(module, computation, instruction)
     if iterations is None:
-        raise PoplarError(
-            "E0546",
+        raise errors.LOOP(
             f"micro-batches are accumulated in the loop {instruction.name!r}, whose trip count is "
             "not known",
             hint="count its iterations by a constant",
@@ -114,14 +111,12 @@ def updates_of(name: str, iterations: int, micro_batches: int) -> int:
     where it does not divide the iterations.
     """
     if not micro_batches:
-        raise PoplarError(
-            "E0541",
+        raise errors.MICRO_BATCHES(
             f"nothing says how many micro-batches the update in the loop {name!r} has",
             hint="put a GradientAccumulationCount of a constant into the update",
         )
     if iterations % micro_batches:
-        raise PoplarError(
-            "E0546",
+        raise errors.LOOP(
             f"the loop {name!r} runs {iterations} times, which is not a multiple of its "
             f"{micro_batches} micro-batches an update",
             hint=f"let it run {-(-iterations // micro_batches) * micro_batches} times",

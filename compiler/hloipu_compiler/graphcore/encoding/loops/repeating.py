@@ -9,8 +9,8 @@ loop, whatever its schedule.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.call_config import PIPELINE
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Value, Varying
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
@@ -118,7 +118,7 @@ class Loops:
         """Write an accumulator of the older form."""
         shape = body.array(operands[0]) if operands else None
         if shape is None:
-            raise PoplarError("E0545", f"{op.name!r} accumulates nothing that is an array")
+            raise errors.ACCUMULATOR(f"{op.name!r} accumulates nothing that is an array")
         return Window(body, op, self.reducer(shape.element_type)).written(operands)
 
     def of_replicas(self, writer: Writer, op: Op, values: Sequence[int]) -> int:
@@ -271,8 +271,7 @@ def _check_shapes(name: str, writer: Writer, before: Sequence[int], after: Seque
     old = [str(_bare(writer, at)) for at in before]
     new = [str(_bare(writer, at)) for at in after]
     if old != new:
-        raise PoplarError(
-            "E0549",
+        raise errors.CARRIED(
             f"{name!r} takes {', '.join(old)} and returns {', '.join(new)}: carried values "
             "must keep their types and shapes",
             hint="return every parameter at its own place, changed or not",

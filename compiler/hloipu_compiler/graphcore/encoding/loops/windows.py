@@ -10,6 +10,7 @@ tensorflow/compiler/plugin/poplar/driver/ops/custom_ops/poputil/stateful_gradien
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hloipu_compiler.graphcore.encoding.core import errors
 from hloipu_compiler.graphcore.encoding.core.custom_ops import (
     ACCUMULATE,
     ACCUMULATE_REDUCE,
@@ -18,7 +19,6 @@ from hloipu_compiler.graphcore.encoding.core.custom_ops import (
     REPLICAS,
     integer_of,
 )
-from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.values import (
     OUTSIDE,
@@ -42,8 +42,7 @@ def window_of(instruction: Instruction) -> int:
     """
     micro_batches = integer_of(instruction, "num_mini_batches")
     if micro_batches is None or micro_batches < 1:
-        raise PoplarError(
-            "E0541",
+        raise errors.MICRO_BATCHES(
             f"{instruction.name!r} says nowhere after how many micro-batches it gives its sum out",
             hint='write backend_config="{\\"num_mini_batches\\":K}"',
         )
@@ -55,13 +54,11 @@ def accumulated_shape(writer: Writer, instruction: Instruction, *values: int) ->
     shapes = [writer.made[at].shape for at in values]
     first = shapes[0]
     if not isinstance(first, ArrayShape) or not first.element_type.is_array:
-        raise PoplarError(
-            "E0545", f"{instruction.name!r} accumulates {first}, which is not an array"
-        )
+        raise errors.ACCUMULATOR(f"{instruction.name!r} accumulates {first}, which is not an array")
     for shape in shapes[1:]:
         alike = isinstance(shape, ArrayShape) and shape.element_type is first.element_type
         if not (alike and isinstance(shape, ArrayShape) and shape.dimensions == first.dimensions):
-            raise PoplarError("E0545", f"{instruction.name!r} accumulates {shape} in {first}")
+            raise errors.ACCUMULATOR(f"{instruction.name!r} accumulates {shape} in {first}")
     return first
 
 
@@ -85,8 +82,7 @@ class Window:
             return sums[0] if len(sums) == 1 else TupleValue(tuple(sums))
         half = len(operands) // 2
         if len(operands) % 2 == 0:
-            raise PoplarError(
-                "E0545",
+            raise errors.ACCUMULATOR(
                 f"{self.op.name!r} has {len(operands)} operands",
                 hint="give as many accumulators as gradients, and the momentum",
             )
@@ -153,14 +149,14 @@ def of_replicas(writer: Writer, op: Op, values: Sequence[int], reducer: str) -> 
         return writer.add(instruction.name, "convert", instruction.shape, (number,), context)
     if op.target == REPLICAS:
         if not isinstance(instruction.shape, ArrayShape) or instruction.shape.dimensions:
-            raise PoplarError(
-                "E0545", f"{instruction.name!r} is {instruction.shape}, and counts replicas"
+            raise errors.ACCUMULATOR(
+                f"{instruction.name!r} is {instruction.shape}, and counts replicas"
             )
         ones_scalar = writer.number(f"{instruction.name}.one", instruction.shape, "1")
         return reduced(writer, instruction.name, ones_scalar, reducer, context)
     if len(values) != 1:
-        raise PoplarError(
-            "E0545", f"{instruction.name!r} takes {len(values)} values, and divides one"
+        raise errors.ACCUMULATOR(
+            f"{instruction.name!r} takes {len(values)} values, and divides one"
         )
     shape = accumulated_shape(writer, instruction, values[0])
     if instruction.opcode == "all-reduce":
@@ -176,7 +172,7 @@ def averaged(
     total = reduced(writer, name, value, reducer, context)
     shape = writer.array(value)
     if shape is None:
-        raise PoplarError("E0545", f"{name!r} averages something that is not an array")
+        raise errors.ACCUMULATOR(f"{name!r} averages something that is not an array")
     count = _counted(writer, name, shape, reducer, context)
     return writer.add(f"{name}.mean", "divide", shape, (total, count), context)
 
