@@ -9,6 +9,7 @@ from typing import IO, cast
 
 from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits, check_limit
 from hloipu_compiler.source import Source
+from hloipu_runtime.atomic_file import open_without_waiting
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.program_io.frame.layout import MAGIC
 
@@ -53,7 +54,7 @@ def read_source(given: HloInput, limits: Limits = DEFAULT_LIMITS) -> Source:
 def read_file(path: Path, limits: Limits = DEFAULT_LIMITS) -> Source:
     """Return the text of a file; raises what `read_source` raises."""
     try:
-        with open(path, "rb", opener=_open_without_waiting) as stream:
+        with open(path, "rb", opener=open_without_waiting) as stream:
             status = os.fstat(stream.fileno())
             if S_ISREG(status.st_mode):  # said of 100 GB before any is read
                 check_limit(limits, "input_bytes", status.st_size)
@@ -88,10 +89,6 @@ def _begun(stream: IO[bytes]) -> IO[bytes]:
             sleep(_TICK_SECONDS)
     os.set_blocking(stream.fileno(), True)
     return cast(IO[bytes], _Begun(head, stream)) if head else stream
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_stream(stream: IO[str] | IO[bytes], name: str, limits: Limits = DEFAULT_LIMITS) -> Source:

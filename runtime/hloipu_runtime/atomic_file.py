@@ -65,6 +65,11 @@ def check_writable(path: str | Path) -> None:
         ) from error
 
 
+def open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe that nobody writes to would be waited for. An opener of `open`."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def target_of(path: str | Path) -> Path:
     """Return the file that a path leads to through symbolic links; the last may not be there.
 

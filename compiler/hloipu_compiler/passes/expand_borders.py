@@ -22,7 +22,6 @@ from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule, rewritten, with_each
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ class _Borders:
         return rewritten(self.module, computation, rules)
 
     def _written_out(self, computation: Computation, draft: Draft, op: Instruction) -> int:
+        from hloipu_compiler.interpret.ops.manual_sharding import border_fault
         from hloipu_compiler.interpret.planning.site import array_leaves
 
         old = computation.instructions[computation.position[op.name]]
@@ -89,7 +89,7 @@ class _Borders:
         inner = array_leaves(op.shape)
         wholes, parts = (outer, inner) if enters else (inner, outer)
         if len(op.operands) != len(outer):
-            raise _unsupported(op, "an operand is a tuple")
+            raise border_fault(op, "an operand is a tuple")
         written = [
             (self._block if enters else self._joined)(draft, op, operand, leaf)
             for operand, leaf in zip(op.operands, self._leaves(computation, old, wholes, parts),
@@ -106,7 +106,7 @@ class _Borders:
         wholes: Sequence[ArrayShape],
         parts: Sequence[ArrayShape],
     ) -> list[_Leaf]:
-        from hloipu_compiler.interpret.ops.manual_sharding import border_shardings
+        from hloipu_compiler.interpret.ops.manual_sharding import border_fault, border_shardings
         from hloipu_compiler.interpret.planning.device_blocks import BlockFault, device_blocks
 
         shardings = border_shardings(self.module, computation, op)
@@ -115,7 +115,7 @@ class _Borders:
 
             shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
         if not len(shardings) == len(parts) == len(wholes):
-            raise _unsupported(op, f"{len(shardings)} shardings stand for {len(parts)} values")
+            raise border_fault(op, f"{len(shardings)} shardings stand for {len(parts)} values")
         leaves = []
         for sharding, whole, part in zip(shardings, wholes, parts, strict=True):
             try:
@@ -124,7 +124,7 @@ class _Borders:
                     for device in range(self.partitions)
                 ]
             except BlockFault as error:
-                raise _unsupported(op, str(error)) from error
+                raise border_fault(op, str(error)) from error
             leaves.append(_Leaf(whole, part, devices))
         return leaves
 
@@ -185,14 +185,6 @@ def _looked_up(draft: Draft, op: Instruction, me: int, numbers: Sequence[int]) -
     one = Attributes({"dynamic_slice_sizes": (1,)})
     at = draft.add(op, "dynamic-slice", plain(_S32, (1,)), (at, me), one)
     return draft.add(op, "reshape", plain(_S32, ()), (at,))
-
-
-def _unsupported(op: Instruction, why: str) -> UnsupportedError:
-    return UnsupportedError(
-        "E0462",
-        f"manual sharding {op.name!r} cannot be followed: {why}",
-        hint="print the module again with its shardings and meshes",
-    )
 
 
 @register

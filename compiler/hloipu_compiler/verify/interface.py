@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hloipu_compiler.errors import Note
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
+from hloipu_compiler.inference.site import braced
 from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import (
@@ -223,10 +224,6 @@ def _array_at(shape: Shape, index: Index) -> Shape | None:
     return None if part is None or isinstance(part, TupleShape) else part
 
 
-def _shown(index: Index) -> str:
-    return "{" + ",".join(map(str, index)) + "}"
-
-
 def _parameter_at(
     module: Module, program: ProgramShape, number: int, index: Index, key: str, report: Report
 ) -> Shape | None:
@@ -242,7 +239,7 @@ def _parameter_at(
     if array is None:
         report.add(
             "E0327",
-            f"{key} names {_shown(index)} of parameter {number}",
+            f"{key} names {braced(index)} of parameter {number}",
             header_span(module, key),
             expected=f"the index of an array in {program.parameters[number]}",
         )
@@ -260,7 +257,7 @@ def _check_alias(
     if result is None:
         report.add(
             "E0327",
-            f"{_ALIAS} names the output {_shown(alias.output_index)}",
+            f"{_ALIAS} names the output {braced(alias.output_index)}",
             header_span(module, _ALIAS),
             expected=f"the index of an array in the result {program.result}",
         )
@@ -273,7 +270,7 @@ def _check_alias(
     if place in donated:
         report.add(
             "E0328",
-            f"parameter {alias.parameter} at {_shown(alias.parameter_index)} is aliased twice",
+            f"parameter {alias.parameter} at {braced(alias.parameter_index)} is aliased twice",
             header_span(module, _ALIAS),
             expected="one output for it",
         )
@@ -283,7 +280,7 @@ def _check_alias(
         if a != b:
             report.add(
                 "E0329",
-                f"the output {_shown(alias.output_index)} is {a}, the parameter that it must "
+                f"the output {braced(alias.output_index)} is {a}, the parameter that it must "
                 f"alias is {b}",
                 header_span(module, _ALIAS),
                 expected="equal shapes and layouts",
@@ -304,7 +301,7 @@ def _check_donor(
     if (number, index) in donated:
         report.add(
             "E0328",
-            f"parameter {number} at {_shown(index)} is aliased and also listed as a donor",
+            f"parameter {number} at {braced(index)} is aliased and also listed as a donor",
             header_span(module, _DONOR),
             expected=f"an entry in {_ALIAS} or in {_DONOR}",
         )

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, TypeGuard
 from hloipu_runtime.errors import MachineError
 from hloipu_runtime.machine.given import Given, Places
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.machine.schema import SCHEMA, SECTIONS, shown, unknown_key
+from hloipu_runtime.machine.schema import SCHEMA, shown, unknown_key
+from hloipu_runtime.machine.sections import SECTIONS
 from hloipu_runtime.nearest import did_you_mean
 
 ASSUMED = re.compile(r"assumed(?::|$)")

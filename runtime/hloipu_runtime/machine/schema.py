@@ -5,39 +5,8 @@ from dataclasses import fields
 from typing import get_type_hints
 
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.sections import (
-    Amp,
-    Chip,
-    Emulation,
-    Exchange,
-    Host,
-    Links,
-    Memory,
-    Pointers,
-    Quantity,
-    Remote,
-    Sync,
-    Tile,
-)
+from hloipu_runtime.machine.sections import SECTIONS, Quantity
 from hloipu_runtime.nearest import did_you_mean
-
-Section = (
-    Chip | Tile | Memory | Pointers | Amp | Exchange | Sync | Links | Host | Remote | Emulation
-)
-
-SECTIONS: dict[str, type[Section]] = {
-    "chip": Chip,
-    "tile": Tile,
-    "memory": Memory,
-    "pointers": Pointers,
-    "amp": Amp,
-    "exchange": Exchange,
-    "sync": Sync,
-    "links": Links,
-    "host": Host,
-    "remote": Remote,
-    "emulation": Emulation,
-}
 
 _LONGEST_WORD = 64
 

@@ -258,3 +258,23 @@ class Emulation:
     """To or from f16, one element; 8-bit floats are computed in f16."""
     sub_byte_convert_slots: Slots
     """Packing or unpacking one element of less than 8 bits."""
+
+
+Section = (
+    Chip | Tile | Memory | Pointers | Amp | Exchange | Sync | Links | Host | Remote | Emulation
+)
+
+SECTIONS: dict[str, type[Section]] = {
+    "chip": Chip,
+    "tile": Tile,
+    "memory": Memory,
+    "pointers": Pointers,
+    "amp": Amp,
+    "exchange": Exchange,
+    "sync": Sync,
+    "links": Links,
+    "host": Host,
+    "remote": Remote,
+    "emulation": Emulation,
+}
+"""Name of a section -> its record."""

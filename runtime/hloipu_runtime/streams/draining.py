@@ -1,6 +1,5 @@
 """State of a queue from the device, shared by program and readers."""
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,7 +8,7 @@ from typing import NamedTuple
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import Leaves
-from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, Worker, is_inside
+from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, QueueState, Worker, is_inside
 
 
 class Kept(NamedTuple):
@@ -20,18 +19,15 @@ class Kept(NamedTuple):
     leaves: Leaves
 
 
-class Draining:
+class Draining(QueueState):
     """The elements that wait to be read, and who reads; knows nothing of the queue."""
 
     def __init__(self, name: str, capacity: int | None, drop_oldest: bool) -> None:
-        self.name = name
+        super().__init__(name)
         self.capacity = capacity
         self.drop_oldest = drop_oldest
-        self.changed = threading.Condition()
         self.items: deque[Kept] = deque()
         self.running = False
-        self.closed = False
-        self.failed: StreamError | None = None
         self.waiting = 0
         """Readers that wait for an element."""
         self.readers = 0
@@ -157,13 +153,6 @@ class Draining:
         self.changed.notify_all()
         return taken
 
-    def refuse(self, step: int) -> None:
-        """Raise what the queue failed with, or that it is closed."""
-        if self.failed is not None:
-            raise faults.again(self.failed)
-        if self.closed:
-            raise faults.closed(self.name, step)
-
     def refuse_inside(self, step: int, what: str) -> None:
         """Raise E2025 on a thread that runs the sink."""
         if is_inside(self):
@@ -184,14 +173,6 @@ class Draining:
             self.closed = True
             self.running = False
             self.changed.notify_all()
-
-    def wake(self) -> None:
-        """Let all sides look again; never waits, as finalizers call it on any thread."""
-        if self.changed.acquire(blocking=False):
-            try:
-                self.changed.notify_all()
-            finally:
-                self.changed.release()
 
     def _raise(self, fault: StreamError) -> None:
         self.fail(fault, fault.__cause__)

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.atomic_file import open_without_waiting
 from hloipu_runtime.errors import StreamError
 from hloipu_runtime.plain_text import printable
 
@@ -193,7 +194,7 @@ class ArrayFile:
 def array_file(path: str) -> Iterator[ArrayFile]:
     """Open an .npy or .npz file; what goes wrong while it is read is a StreamError E2032."""
     try:
-        with open(path, "rb", opener=_open_without_waiting) as stream:
+        with open(path, "rb", opener=open_without_waiting) as stream:
             if not S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise unreadable(path, "it is not a regular file, which can be mapped")
             yield ArrayFile(path, stream)
@@ -222,11 +223,6 @@ def mapped_arrays(path: str, names: Collection[str] = ()) -> Array | dict[str, A
         wanted = names or file.names
         file.require_small(wanted)
         return {name: file.read(name) for name in wanted}
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file; a pipe that nobody writes to would be waited for."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def unreadable(path: str, why: str) -> StreamError:

@@ -5,7 +5,6 @@ whoever is to wait says so first and looks again, whoever changes something look
 whether somebody waits, so that one of the two sees the other.
 """
 
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -14,20 +13,19 @@ from hloipu_runtime.errors import StreamError
 from hloipu_runtime.streams import faults
 from hloipu_runtime.streams.element import ElementSpec, Intake, Leaves
 from hloipu_runtime.streams.source import Element, Source
-from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, Worker
+from hloipu_runtime.streams.worker import TICK_SECONDS, Inside, QueueState, Worker
 
 
-class Filling:
+class Filling(QueueState):
     """What the two threads share; knows nothing of the queue, which can be forgotten."""
 
     def __init__(self, name: str, spec: ElementSpec, capacity: int, start: int) -> None:
-        self.name = name
+        super().__init__(name)
         self.intake = Intake(spec, name)
         self.limit = capacity
         self.low = capacity // 2
         """So many are left when a thread that waits for room is woken: one switch for many."""
         self.elements_made = start
-        self.changed = threading.Condition()
         self.items: deque[Leaves] = deque()
         self.hungry = False
         """Whether the program waits for an element."""
@@ -35,11 +33,8 @@ class Filling:
         """Whether the thread waits for room."""
         self.over = False
         """Whether no more elements come; set after the last one is in."""
-        self.closed = False
         self.failure: StreamError | None = None
         """Why no more elements come; None: the source has ended."""
-        self.failed: StreamError | None = None
-        """What the queue was closed for."""
 
     def open(self, source: Source, skip: int) -> Iterator[Element]:
         """Return the source's elements; what it raises itself becomes E2022."""
@@ -72,25 +67,10 @@ class Filling:
         fault.__cause__ = error
         return fault
 
-    def refuse_failed(self, step: int) -> None:
-        """Raise what the queue was closed for, as an error of its own."""
-        if self.failed is not None:
-            raise faults.again(self.failed)
-        if self.closed:
-            raise faults.closed(self.name, step)
-
     def notify(self) -> None:
         """Let both sides look again."""
         with self.changed:
             self.changed.notify_all()
-
-    def wake(self) -> None:
-        """Let both sides look again; never waits, as finalizers call it on any thread."""
-        if self.changed.acquire(blocking=False):
-            try:
-                self.changed.notify_all()
-            finally:
-                self.changed.release()
 
 
 def fill(worker: Worker, state: Filling, source: Source, skip: int) -> None:

@@ -156,7 +156,7 @@ class InfeedQueue:
 
     def start(self) -> None:
         """Begin to fill the queue, if that is done ahead."""
-        self._state.refuse_failed(self._handed)
+        self._state.refuse(self._handed)
         if self.inline:
             if self._rows is None:
                 self._rows = self._state.open(self.source, self._start)

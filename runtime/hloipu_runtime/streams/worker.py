@@ -22,6 +22,7 @@ from contextlib import suppress
 from typing import Any
 
 from hloipu_runtime.errors import StreamError
+from hloipu_runtime.streams import faults
 
 GRACE_SECONDS = 0.3
 """For the user's code to come to its end by itself before it is broken off."""
@@ -165,3 +166,29 @@ def is_inside(owner: object) -> bool:
 def _owners() -> tuple[object, ...]:
     owners: tuple[object, ...] = getattr(_inside_of, "owners", ())
     return owners
+
+
+class QueueState:
+    """What the two sides of a queue share: its name, its end, and what wakes them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.changed = threading.Condition()
+        self.closed = False
+        self.failed: StreamError | None = None
+        """What the queue was closed for."""
+
+    def refuse(self, step: int) -> None:
+        """Raise what the queue failed with, as an error of its own, or that it is closed."""
+        if self.failed is not None:
+            raise faults.again(self.failed)
+        if self.closed:
+            raise faults.closed(self.name, step)
+
+    def wake(self) -> None:
+        """Let all sides look again; never waits, as finalizers call it on any thread."""
+        if self.changed.acquire(blocking=False):
+            try:
+                self.changed.notify_all()
+            finally:
+                self.changed.release()

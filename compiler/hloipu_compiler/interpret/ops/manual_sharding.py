@@ -60,7 +60,7 @@ def border_shardings(
         text = sharded_instruction.attributes.text("sharding")
         sharding = read_sharding(text) if text else None
     except (SdyFault, TextFault) as error:
-        raise _unsupported(instruction, str(error)) from error
+        raise border_fault(instruction, str(error)) from error
     if sharding is None:
         return ()
     return sharding.elements if sharding.kind is ShardingKind.TUPLE else (sharding,)
@@ -134,7 +134,7 @@ def _blocks(
     if not shardings:
         shardings = (Sharding(ShardingKind.REPLICATED),) * len(parts)
     if not len(shardings) == len(parts) == len(wholes):
-        raise _unsupported(instruction, f"{len(shardings)} shardings stand for {len(parts)} values")
+        raise border_fault(instruction, f"{len(shardings)} shardings stand for {len(parts)} values")
     blocks_of_values = []
     for sharding, full_shape, block_shape in zip(shardings, wholes, parts, strict=True):
         split = full_shape.dimensions != block_shape.dimensions
@@ -145,7 +145,7 @@ def _blocks(
                 sharding, site.effects.partition, full_shape.dimensions, block_shape.dimensions
             )
         except ValueError as error:
-            raise _unsupported(instruction, str(error)) from error
+            raise border_fault(instruction, str(error)) from error
         blocks_of_values.append(blocks)
     return blocks_of_values
 
@@ -165,7 +165,8 @@ def _too_few(site: Site, needed: int) -> UsageError:
     )
 
 
-def _unsupported(instruction: Instruction, why: str) -> UnsupportedError:
+def border_fault(instruction: Instruction, why: str) -> UnsupportedError:
+    """Return the error of a border that cannot be followed."""
     return UnsupportedError(
         "E0462",
         f"manual sharding {instruction.name!r} cannot be followed: {why}",

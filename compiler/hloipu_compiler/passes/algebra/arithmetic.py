@@ -14,7 +14,12 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import COMMUTATIVE
 from hloipu_compiler.ir.shapes import ArrayShape, array_shape
-from hloipu_compiler.passes.algebra.movement import became, same_value_shape, static
+from hloipu_compiler.passes.algebra.movement import (
+    became,
+    operand_if_same,
+    same_value_shape,
+    static,
+)
 from hloipu_compiler.passes.framework.constant_values import Array, scalar_constant
 from hloipu_compiler.passes.framework.rewriting import Draft, Rule
 from hloipu_runtime.element_types import F32, Kind
@@ -185,10 +190,6 @@ def _keeps_values(narrow: ArrayShape, wide: ArrayShape) -> bool:
     return b.bits >= a.bits
 
 
-def _bitcast_convert(draft: Draft, op: Instruction) -> int | None:
-    return op.operands[0] if same_value_shape(draft, op, op.operands[0]) else None
-
-
 def _select(draft: Draft, op: Instruction) -> int | None:
     predicate, on_true, on_false = op.operands
     if on_true == on_false:
@@ -290,7 +291,7 @@ ARITHMETIC_RULES: dict[str, Rule] = {
     "not": _undone,
     "negate": _undone,
     "convert": _convert,
-    "bitcast-convert": _bitcast_convert,
+    "bitcast-convert": operand_if_same,
     "compare": _compare,
     "select": _select,
     "real": _part,

@@ -41,7 +41,8 @@ def same_value_shape(draft: Draft, x: Instruction, at: int) -> bool:
     )
 
 
-def _operand_if_same(draft: Draft, x: Instruction) -> int | None:
+def operand_if_same(draft: Draft, x: Instruction) -> int | None:
+    """Return the operand, where the result has its sizes and type; else None."""
     return x.operands[0] if same_value_shape(draft, x, x.operands[0]) else None
 
 
@@ -74,8 +75,8 @@ def _reshape(draft: Draft, x: Instruction) -> int | Instruction | None:
     source = draft.made[x.operands[0]]
     if source.opcode == "reshape" and static(draft.shape(source.operands[0])) is not None:
         x = with_operands(x, source.operands)
-        return x if (same := _operand_if_same(draft, x)) is None else same
-    return _operand_if_same(draft, x)
+        return x if (same := operand_if_same(draft, x)) is None else same
+    return operand_if_same(draft, x)
 
 
 def _transpose(draft: Draft, x: Instruction) -> int | Instruction | None:
@@ -114,7 +115,7 @@ def _broadcast(draft: Draft, x: Instruction) -> int | Instruction | None:
     dimensions = x.attributes.integers("dimensions")
     ascending = list(dimensions) == sorted(dimensions)
     if ascending and shape.element_count == source_shape.element_count:
-        same = _operand_if_same(draft, x)
+        same = operand_if_same(draft, x)
         return became(x, "reshape", x.operands) if same is None else same
     if source.opcode == "broadcast" and static(draft.shape(source.operands[0])) is not None:
         inner = source.attributes.integers("dimensions")
@@ -129,7 +130,7 @@ def _slice(draft: Draft, x: Instruction) -> int | Instruction | None:
     source = draft.made[x.operands[0]]
     if static(x.shape) is None or static(source.shape) is None:
         return None
-    same = _operand_if_same(draft, x)
+    same = operand_if_same(draft, x)
     if same is not None and all(
         r.stride == 1 or r.limit - r.start <= 1 for r in x.attributes.slice_ranges()
     ):
@@ -167,7 +168,7 @@ def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | I
                 return None
             found[dimension] = SliceRange(wanted.start - first, wanted.limit - first, wanted.stride)
             x = became(x, "slice", (operand,), slice=tuple(found))
-            same = _operand_if_same(draft, x)
+            same = operand_if_same(draft, x)
             whole = found[dimension].stride == 1
             return same if same is not None and whole else x
         first = last
@@ -177,7 +178,7 @@ def _slice_of_part(draft: Draft, x: Instruction, source: Instruction) -> int | I
 def _pad(draft: Draft, x: Instruction) -> int | None:
     if any(row.low or row.high for row in x.attributes.padding()):
         return None
-    return _operand_if_same(draft, x)
+    return operand_if_same(draft, x)
 
 
 def _reverse(draft: Draft, x: Instruction) -> int | None:
@@ -187,7 +188,7 @@ def _reverse(draft: Draft, x: Instruction) -> int | None:
         return None
     dimensions = x.attributes.integers("dimensions")
     if all(shape.dimensions[d] <= 1 for d in dimensions):
-        return _operand_if_same(draft, x)
+        return operand_if_same(draft, x)
     if source.opcode == "reverse" and set(dimensions) == set(
         source.attributes.integers("dimensions")
     ):
@@ -215,7 +216,7 @@ def _dynamic_slice(draft: Draft, x: Instruction) -> int | Instruction | None:
     source, shape = static(draft.shape(x.operands[0])), static(x.shape)
     if source is None or shape is None:
         return None
-    if (same := _operand_if_same(draft, x)) is not None:
+    if (same := operand_if_same(draft, x)) is not None:
         return same
     starts = _constant_starts(draft, x.operands[1:])
     if starts is None or len(starts) != shape.rank:
@@ -247,7 +248,7 @@ def _dynamic_update_slice(draft: Draft, x: Instruction) -> int | None:
     if update is None:
         return None
     if update.element_count == 0:
-        return _operand_if_same(draft, x)
+        return operand_if_same(draft, x)
     return x.operands[1] if same_value_shape(draft, x, x.operands[1]) else None
 
 
@@ -346,7 +347,7 @@ MOVEMENT_RULES: dict[str, Rule] = {
     "slice": _slice,
     "pad": _pad,
     "reverse": _reverse,
-    "copy": _operand_if_same,
+    "copy": operand_if_same,
     "concatenate": _concatenate,
     "dynamic-slice": _dynamic_slice,
     "dynamic-update-slice": _dynamic_update_slice,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.atomic_file import replacing
+from hloipu_runtime.atomic_file import open_without_waiting, replacing
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.frozen import dataclass
@@ -269,7 +269,7 @@ def read_frame(path: str | Path, *, kind: str = "") -> Frame:
     """
     name = str(path)
     try:
-        with open(path, "rb", opener=_open_without_waiting) as stream:
+        with open(path, "rb", opener=open_without_waiting) as stream:
             status = os.fstat(stream.fileno())
             if not S_ISREG(status.st_mode):
                 raise ArtefactError("E4001", "not a file of hloipu", name=name)
@@ -279,11 +279,6 @@ def read_frame(path: str | Path, *, kind: str = "") -> Frame:
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError("E3001", f"cannot read {name!r}: {reason}") from error
     return parse_frame(memoryview(data), name=name, kind=kind)
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Open a file without blocking on a pipe that has no writer."""
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def parse_frame(data: bytes | memoryview, *, name: str = "", kind: str = "") -> Frame:
