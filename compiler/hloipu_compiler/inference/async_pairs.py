@@ -28,6 +28,7 @@ CONTEXT_SHAPE = ArrayShape(U32)
 """The handle that a start hands to its done."""
 
 
+@RULES.register("add-dependency")
 def add_dependency(site: Site) -> Shape:
     """Return the first operand's shape; the second is a token."""
     if site.verifying:
@@ -35,6 +36,7 @@ def add_dependency(site: Site) -> Shape:
     return site.operands[0]
 
 
+@RULES.register("infeed")
 def infeed(site: Site) -> Shape:
     """Return (data, token); the data's shape is declared."""
     if not site.operands:
@@ -43,6 +45,7 @@ def infeed(site: Site) -> Shape:
     return TupleShape((declared_tuple(site, 1).elements[0], TOKEN_SHAPE))
 
 
+@RULES.register("outfeed")
 def outfeed(site: Site) -> Shape:
     """Return a token; `outfeed_shape` is the operand's shape with its layout."""
     stated_shape = site.attributes.get("outfeed_shape")
@@ -61,6 +64,7 @@ def outfeed(site: Site) -> Shape:
     return TOKEN_SHAPE
 
 
+@RULES.register("send")
 def send(site: Site) -> Shape:
     """Return (data, u32[], token)."""
     if len(site.operands) == 1:
@@ -68,6 +72,7 @@ def send(site: Site) -> Shape:
     return TupleShape((site.operands[0], CONTEXT_SHAPE, TOKEN_SHAPE))
 
 
+@RULES.register("send-done")
 def send_done(site: Site) -> Shape:
     """Return a token."""
     start = site.operands[0]
@@ -76,6 +81,7 @@ def send_done(site: Site) -> Shape:
     return TOKEN_SHAPE
 
 
+@RULES.register("recv")
 def recv(site: Site) -> Shape:
     """Return (data, u32[], token); the data's shape is declared."""
     data = declared_tuple(site, 1).elements[0]
@@ -84,6 +90,7 @@ def recv(site: Site) -> Shape:
     return TupleShape((data, CONTEXT_SHAPE, TOKEN_SHAPE))
 
 
+@RULES.register("recv-done")
 def recv_done(site: Site) -> Shape:
     """Return (data, token)."""
     start = tuple_operand(site, fewest=2)
@@ -92,20 +99,10 @@ def recv_done(site: Site) -> Shape:
     return TupleShape((start.elements[0], TOKEN_SHAPE))
 
 
-RULES.add(
-    {
-        "after-all": lambda site: TOKEN_SHAPE,
-        "add-dependency": add_dependency,
-        "infeed": infeed,
-        "outfeed": outfeed,
-        "send": send,
-        "send-done": send_done,
-        "recv": recv,
-        "recv-done": recv_done,
-    }
-)
+RULES.add({"after-all": lambda site: TOKEN_SHAPE})
 
 
+@RULES.register("copy-done")
 def copy_done(site: Site) -> Shape:
     """Return the destination, which has the source's shape."""
     start = tuple_operand(site, fewest=2)
@@ -118,6 +115,7 @@ def copy_done(site: Site) -> Shape:
     return start.elements[0]
 
 
+@RULES.register("all-gather-start")
 def all_gather_start(site: Site) -> Shape:
     """Return (operand or operands, gathered)."""
     shapes = tuple(gathered_shapes(site, declared_tuple(site, 2).elements[1]))
@@ -126,11 +124,13 @@ def all_gather_start(site: Site) -> Shape:
     return TupleShape((TupleShape(site.operands), TupleShape(shapes)))
 
 
+@RULES.register("all-gather-done", "collective-permute-done")
 def second_of_start(site: Site) -> Shape:
     """Return the result that a start carries in second place."""
     return tuple_operand(site, fewest=2).elements[1]
 
 
+@RULES.register("collective-permute-start")
 def collective_permute_start(site: Site) -> Shape:
     """Return (input, output, context…); what the contexts are is declared."""
     if "slice_sizes" in site.attributes:
@@ -147,6 +147,7 @@ def collective_permute_start(site: Site) -> Shape:
     return TupleShape((*pair, *contexts))
 
 
+@RULES.register("async-start")
 def async_start(site: Site) -> Shape:
     """Return the declared ((operands…), result, state…), which the wrapped computation must fit.
 
@@ -166,6 +167,7 @@ def async_start(site: Site) -> Shape:
     return shape
 
 
+@RULES.register("async-update")
 def async_update(site: Site) -> Shape:
     """Return the declared shape: the operand's, with what the further operands bind added."""
     shape = _async_shape(site)
@@ -189,6 +191,7 @@ def async_update(site: Site) -> Shape:
     return shape
 
 
+@RULES.register("async-done")
 def async_done(site: Site) -> Shape:
     """Return the result of the wrapped computation."""
     start = tuple_operand(site, fewest=2)
@@ -238,15 +241,7 @@ def is_prefix(part: Shape, full_shape: Shape) -> bool:
 RULES.add(
     {
         "copy-start": lambda site: TupleShape((site.operands[0], site.operands[0], CONTEXT_SHAPE)),
-        "copy-done": copy_done,
-        "all-gather-start": all_gather_start,
-        "all-gather-done": second_of_start,
         "all-reduce-start": all_reduce,
         "all-reduce-done": lambda site: site.operands[0],
-        "collective-permute-start": collective_permute_start,
-        "collective-permute-done": second_of_start,
-        "async-start": async_start,
-        "async-update": async_update,
-        "async-done": async_done,
     }
 )

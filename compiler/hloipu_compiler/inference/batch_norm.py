@@ -13,17 +13,20 @@ from hloipu_runtime.element_types import Kind
 _FLOAT = frozenset({Kind.FLOAT})
 
 
+@RULES.register("batch-norm-training")
 def batch_norm_training(site: Site) -> Shape:
     """Return (normalised operand, mean, variance); the last two have one number a feature."""
     operand, features = _checked(site, (1, 2))
     return TupleShape((operand, features, features))
 
 
+@RULES.register("batch-norm-inference")
 def batch_norm_inference(site: Site) -> Shape:
     """Return the operand's shape."""
     return _checked(site, (1, 2, 3, 4))[0]
 
 
+@RULES.register("batch-norm-grad")
 def batch_norm_grad(site: Site) -> Shape:
     """Return the gradients of (operand, scale, offset)."""
     operand, features = _checked(site, (1, 2, 3))
@@ -51,12 +54,3 @@ def _checked(site: Site, per_feature: tuple[int, ...]) -> tuple[ArrayShape, Arra
                 operand=number,
             )
     return operand, make_array(operand.element_type, [count], [dynamic_at(operand, index)])
-
-
-RULES.add(
-    {
-        "batch-norm-training": batch_norm_training,
-        "batch-norm-inference": batch_norm_inference,
-        "batch-norm-grad": batch_norm_grad,
-    }
-)

@@ -11,6 +11,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED, S32, U64
 
 
+@RULES.register("call")
 def call(site: Site) -> Shape:
     """Return the result of the called computation, whose parameters fit the operands."""
     program = site.callee("to_apply")
@@ -39,6 +40,7 @@ def check_arguments(
             )
 
 
+@RULES.register("while")
 def while_(site: Site) -> Shape:
     """Return the state's shape: the same going into condition and body and coming out of body."""
     condition, body = site.callee("condition"), site.callee("body")
@@ -58,6 +60,7 @@ def while_(site: Site) -> Shape:
     return body.result if site.verifying else state
 
 
+@RULES.register("conditional")
 def conditional(site: Site) -> Shape:
     """Return the common result of the branches, each of which takes one operand."""
     chooser, count = site.operands[0], len(site.operands) - 1
@@ -112,6 +115,7 @@ def _with_flags_of(shape: Shape, other: Shape) -> Shape:
     return shape
 
 
+@RULES.register("fusion")
 def fusion(site: Site) -> Shape:
     """Return the result of the fused computation, which may leave out the last operands."""
     program = site.callee("calls")
@@ -122,6 +126,7 @@ def fusion(site: Site) -> Shape:
     return program.result
 
 
+@RULES.register("custom-call")
 def custom_call(site: Site) -> Shape:
     """Return the declared shape; layout constraints and aliases must fit the operands."""
     shape = declared_shape(site)
@@ -157,14 +162,3 @@ def _check_constraints(site: Site, constraints: tuple[object, ...]) -> None:
                 operand=number,
                 attribute="operand_layout_constraints",
             )
-
-
-RULES.add(
-    {
-        "call": call,
-        "while": while_,
-        "conditional": conditional,
-        "fusion": fusion,
-        "custom-call": custom_call,
-    }
-)

@@ -20,6 +20,7 @@ from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape, TupleShape, 
 from hloipu_runtime.element_types import S32, U32
 
 
+@RULES.register("all-reduce")
 def all_reduce(site: Site) -> Shape:
     """Return the operands' shapes, as a tuple where there are several."""
     array_operands(site)
@@ -49,6 +50,7 @@ def group_size(site: Site, has_global_ids: bool = True) -> int:
     return written
 
 
+@RULES.register("all-gather")
 def all_gather(site: Site) -> Shape:
     """Return the operands' shapes with one size multiplied by the number of shards."""
     return _one_or_tuple(tuple(gathered_shapes(site, declared_shape(site))))
@@ -70,6 +72,7 @@ def gathered_shapes(site: Site, result: Shape) -> list[Shape]:
     return shapes
 
 
+@RULES.register("reduce-scatter")
 def reduce_scatter(site: Site) -> Shape:
     """Return the operands' shapes with one size divided by the number of shards."""
     operands = array_operands(site)
@@ -128,6 +131,7 @@ def _with_size(shape: ArrayShape, dimension: int, size: int, dynamic: bool) -> A
     return make_array(shape.element_type, sizes, flags)
 
 
+@RULES.register("all-to-all")
 def all_to_all(site: Site) -> Shape:
     """Return the operand's shape (array form), or the tuple of equal operands (tuple form)."""
     count = group_size(site, has_global_ids=False)
@@ -175,6 +179,7 @@ def _array_all_to_all(site: Site, count: int) -> Shape:
     return operand
 
 
+@RULES.register("ragged-all-to-all")
 def ragged_all_to_all(site: Site) -> Shape:
     """Return the shape of the second operand, the output; offsets and sizes are all alike."""
     output = array_operand(site, 1)
@@ -191,6 +196,7 @@ def ragged_all_to_all(site: Site) -> Shape:
     return output
 
 
+@RULES.register("collective-broadcast")
 def collective_broadcast(site: Site) -> Shape:
     """Return the data's shape; with `has_dynamic_root` the last operand names the roots."""
     data = site.operands
@@ -206,6 +212,7 @@ def collective_broadcast(site: Site) -> Shape:
     return array_operand(site, 0)
 
 
+@RULES.register("collective-permute")
 def collective_permute(site: Site) -> Shape:
     """Return the operands' shapes; in the in-place form the output buffer's shape."""
     if "slice_sizes" in site.attributes:
@@ -258,6 +265,7 @@ def _offsets_fit(buffer: Shape, offsets: Shape) -> bool:
     return all(length == rank for length in lengths)
 
 
+@RULES.register("partition-id", "replica-id")
 def device_number(site: Site) -> Shape:
     """Return u32[]."""
     return ArrayShape(U32)
@@ -265,18 +273,3 @@ def device_number(site: Site) -> Shape:
 
 def _one_or_tuple(shapes: tuple[Shape, ...]) -> Shape:
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
-
-
-RULES.add(
-    {
-        "all-reduce": all_reduce,
-        "all-gather": all_gather,
-        "reduce-scatter": reduce_scatter,
-        "all-to-all": all_to_all,
-        "ragged-all-to-all": ragged_all_to_all,
-        "collective-broadcast": collective_broadcast,
-        "collective-permute": collective_permute,
-        "partition-id": device_number,
-        "replica-id": device_number,
-    }
-)

@@ -17,11 +17,13 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, leaves
 from hloipu_runtime.element_types import Kind
 
 
+@RULES.register("convert")
 def convert(site: Site) -> Shape:
     """Return the operand's sizes with the declared element type."""
     return with_type(array_operand(site, 0), declared_array(site).element_type)
 
 
+@RULES.register("stochastic-convert")
 def stochastic_convert(site: Site) -> Shape:
     """Return the operand's sizes with the declared type; random bits are as wide as the operand."""
     operand, random = array_operand(site, 0), array_operand(site, 1)
@@ -42,6 +44,7 @@ def stochastic_convert(site: Site) -> Shape:
     return with_type(operand, declared_array(site).element_type)
 
 
+@RULES.register("reduce-precision")
 def reduce_precision(site: Site) -> Shape:
     """Return the shape of the float operand; at least 1 exponent bit, 0 mantissa bits."""
     operand = array_operand(site, 0)
@@ -55,6 +58,7 @@ def reduce_precision(site: Site) -> Shape:
     return operand
 
 
+@RULES.register("bitcast-convert")
 def bitcast_convert(site: Site) -> Shape:
     """Return the operand's bits read as the declared type.
 
@@ -90,6 +94,7 @@ def bitcast_convert(site: Site) -> Shape:
     return make_array(new, operand.dimensions[:-1], flags[:-1])
 
 
+@RULES.register("bitcast")
 def bitcast(site: Site) -> Shape:
     """Return the declared shape, which must hold as many bytes as the operand.
 
@@ -126,14 +131,3 @@ def _byte_counts(shape: Shape) -> set[int]:
         array = leaf if isinstance(leaf, ArrayShape) else leaf.contents
         counts |= {array.byte_count, array.element_count * array.element_type.byte_width}
     return counts
-
-
-RULES.add(
-    {
-        "convert": convert,
-        "stochastic-convert": stochastic_convert,
-        "reduce-precision": reduce_precision,
-        "bitcast-convert": bitcast_convert,
-        "bitcast": bitcast,
-    }
-)

@@ -43,6 +43,7 @@ class Numbers(NamedTuple):
     spatial: tuple[int, ...]
 
 
+@RULES.register("convolution")
 def convolution(site: Site) -> Shape:
     """Return the result's sizes, placed as `dim_labels` says."""
     left, right = array_operand(site, 0), _kernel(site)
@@ -168,9 +169,6 @@ def _flags(
     return flags
 
 
-RULES.add({"convolution": convolution})
-
-
 def window_sizes(sizes: tuple[int, ...], window: Window) -> list[int]:
     """Return how often the window fits along each dimension.
 
@@ -216,6 +214,7 @@ def window_fault(problem: str, expected: str) -> ShapeFault:
     return faults.WINDOW(problem, expected=expected, attribute="window")
 
 
+@RULES.register("reduce-window")
 def reduce_window(site: Site) -> Shape:
     """Return how often the window fits into the inputs, one result for each input."""
     count = len(site.operands) // 2
@@ -240,6 +239,7 @@ def reduce_window(site: Site) -> Shape:
     return results[0]
 
 
+@RULES.register("select-and-scatter")
 def select_and_scatter(site: Site) -> Shape:
     """Return the operand's shape; the source has one element for each place of the window."""
     operand, source = array_operand(site, 0), array_operand(site, 1)
@@ -266,6 +266,3 @@ def select_and_scatter(site: Site) -> Shape:
             operand=1,
         )
     return operand
-
-
-RULES.add({"reduce-window": reduce_window, "select-and-scatter": select_and_scatter})

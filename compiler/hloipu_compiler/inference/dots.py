@@ -25,6 +25,7 @@ class DotNumbers(NamedTuple):
     right_contracting: tuple[int, ...]
 
 
+@RULES.register("dot")
 def dot(site: Site) -> Shape:
     """Return the batch sizes, then the free sizes of the left, then of the right operand."""
     left, right = array_operand(site, 0), array_operand(site, 1)
@@ -118,6 +119,7 @@ def _free(shape: ArrayShape, used_dims: tuple[int, ...]) -> list[int]:
     return [d for d in range(shape.rank) if d not in hidden]
 
 
+@RULES.register("scaled-dot")
 def scaled_dot(site: Site) -> Shape:
     """Return the shape of the dot of the first two operands; scales divide them into blocks."""
     left, right, left_scale, right_scale = array_operands(site)
@@ -160,6 +162,7 @@ def _check_scale(
         )
 
 
+@RULES.register("ragged-dot")
 def ragged_dot(site: Site) -> Shape:
     """Return the shape of a dot whose left operand has one dimension cut into groups.
 
@@ -224,6 +227,3 @@ def _group_dimensions(
             operand=1,
         )
     return named
-
-
-RULES.add({"dot": dot, "scaled-dot": scaled_dot, "ragged-dot": ragged_dot})

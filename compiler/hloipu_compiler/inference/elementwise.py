@@ -70,6 +70,7 @@ BINARY_KINDS: dict[str, frozenset[Kind]] = {
 """Kinds of elements that each operation of two operands takes; XLA lets floats be shifted."""
 
 
+@RULES.register(*UNARY_KINDS)
 def unary(site: Site) -> Shape:
     """Return the operand's shape; `is-finite` gives pred, `abs real imag` of complex a float."""
     operand = array_operand(site, 0)
@@ -81,6 +82,7 @@ def unary(site: Site) -> Shape:
     return operand
 
 
+@RULES.register(*(BINARY_KINDS.keys() - {"complex", "compare"}))
 def binary(site: Site) -> Shape:
     """Return the common shape of two operands of equal sizes."""
     left, right = array_operand(site, 0), array_operand(site, 1)
@@ -104,6 +106,7 @@ def binary(site: Site) -> Shape:
     return _broadcast(site, left, right)
 
 
+@RULES.register("complex")
 def complex_pair(site: Site) -> Shape:
     """Return the complex shape made of two f32 or two f64 arrays."""
     left, right = array_operand(site, 0), array_operand(site, 1)
@@ -121,6 +124,7 @@ def complex_pair(site: Site) -> Shape:
     )
 
 
+@RULES.register("compare")
 def compare(site: Site) -> Shape:
     """Return a pred array; `type=` must fit the operands' elements."""
     shape = binary(site)
@@ -129,6 +133,7 @@ def compare(site: Site) -> Shape:
     return with_type(shape, PRED) if isinstance(shape, ArrayShape) else shape
 
 
+@RULES.register("select")
 def select(site: Site) -> Shape:
     """Return the shape of the choices; the predicate has the same sizes or is one pred."""
     chooser, on_true, on_false = (array_operand(site, i) for i in range(3))
@@ -151,6 +156,7 @@ def select(site: Site) -> Shape:
     return _dynamic_choice(chooser, on_true, on_false, element_type)
 
 
+@RULES.register("clamp")
 def clamp(site: Site) -> Shape:
     """Return the middle operand's shape; each bound has the same shape or is one number."""
     low, operand, high = (array_operand(site, i) for i in range(3))
@@ -259,15 +265,3 @@ def _check_comparison_type(site: Site, element_type: ElementType) -> None:
             attribute="type",
             hint="leave type= out: it follows from the operands",
         )
-
-
-RULES.add(
-    {
-        **dict.fromkeys(UNARY_KINDS, unary),
-        **dict.fromkeys(BINARY_KINDS, binary),
-        "complex": complex_pair,
-        "compare": compare,
-        "select": select,
-        "clamp": clamp,
-    }
-)

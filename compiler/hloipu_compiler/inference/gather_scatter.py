@@ -27,6 +27,7 @@ OLD_NAMES = {
 """Names of gather's attributes before August 2018."""
 
 
+@RULES.register("gather")
 def gather(site: Site) -> Shape:
     """Return the indices' sizes with the kept sizes of the slices at `offset_dims`."""
     operand, indices = array_operand(site, 0), array_operand(site, 1)
@@ -160,6 +161,7 @@ def _check_slices(operand: ArrayShape, slices: tuple[int, ...], hidden: set[int]
             )
 
 
+@RULES.register("scatter")
 def scatter(site: Site) -> Shape:
     """Return the shapes of the arrays that are updated, as a tuple where there are several."""
     count = len(site.operands) // 2
@@ -239,6 +241,3 @@ def _check_update_sizes(
                 expected=wanted,
                 operand=number,
             )
-
-
-RULES.add({"gather": gather, "scatter": scatter})

@@ -17,6 +17,7 @@ from hloipu_compiler.inference.site import RULES, Site, array_operand
 from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, BufferShape, Shape, compatible
 
 
+@RULES.register("dynamic-slice")
 def dynamic_slice(site: Site) -> Shape:
     """Return `dynamic_slice_sizes`, each at most the operand's size."""
     operand, sizes = array_operand(site, 0), site.attributes.integers("dynamic_slice_sizes")
@@ -39,6 +40,7 @@ def dynamic_slice(site: Site) -> Shape:
     return make_array(operand.element_type, sizes, flags)
 
 
+@RULES.register("dynamic-update-slice")
 def dynamic_update_slice(site: Site) -> Shape:
     """Return the shape of the array or buffer that is updated; the update fits into it."""
     updated = site.operands[0]
@@ -101,6 +103,3 @@ def _check_starts(site: Site, first: int, rank: int) -> None:
 def _index_fault(site: Site, number: int, problem: str, expected: str) -> ShapeFault:
     inside = number if number < len(site.operands) else None
     return faults.INDEX_OPERAND(f"{site.opcode} with {problem}", expected=expected, operand=inside)
-
-
-RULES.add({"dynamic-slice": dynamic_slice, "dynamic-update-slice": dynamic_update_slice})

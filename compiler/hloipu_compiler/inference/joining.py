@@ -12,6 +12,7 @@ from hloipu_compiler.ir.shapes import UNBOUNDED, ArrayShape, Shape
 Measure = tuple[int | None, int | None]
 
 
+@RULES.register("concatenate")
 def concatenate(site: Site) -> Shape:
     """Return the operands' shape with the sizes along one dimension added up."""
     shapes = array_operands(site)
@@ -92,6 +93,3 @@ def _most_specific(shapes: list[ArrayShape], dimension: int) -> Measure:
             )
         best = (known_size, known_bound)
     return best
-
-
-RULES.add({"concatenate": concatenate})

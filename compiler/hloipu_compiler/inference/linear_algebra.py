@@ -20,6 +20,7 @@ from hloipu_runtime.element_types import ElementType, Kind
 _FLOAT_OR_COMPLEX = frozenset({Kind.FLOAT, Kind.COMPLEX})
 
 
+@RULES.register("fft")
 def fft(site: Site) -> Shape:
     """Return the transform's shape over the last 1 to 3 dimensions.
 
@@ -93,6 +94,7 @@ def _with_last(operand: ArrayShape, element_type: ElementType, last: int) -> Arr
     return make_array(element_type, (*operand.dimensions[:-1], last), flags)
 
 
+@RULES.register("cholesky")
 def cholesky(site: Site) -> Shape:
     """Return the operand's shape: square matrices of floats or complex numbers."""
     operand = array_operand(site, 0)
@@ -110,6 +112,7 @@ def _check_square(site: Site, shape: ArrayShape) -> None:
         )
 
 
+@RULES.register("triangular-solve")
 def triangular_solve(site: Site) -> Shape:
     """Return the shape of the right-hand sides; `left_side` says where the matrix stands."""
     matrix, sides = array_operand(site, 0), array_operand(site, 1)
@@ -141,6 +144,3 @@ def triangular_solve(site: Site) -> Shape:
             attribute="transpose_a",
         )
     return sides
-
-
-RULES.add({"fft": fft, "cholesky": cholesky, "triangular-solve": triangular_solve})

@@ -33,12 +33,14 @@ LARGEST_SIZE = 2**31 - 1
 """Sizes are handled as s32."""
 
 
+@RULES.register("get-dimension-size")
 def get_dimension_size(site: Site) -> Shape:
     """Return s32[]."""
     _sized_dimension(site)
     return ArrayShape(S32)
 
 
+@RULES.register("set-dimension-size")
 def set_dimension_size(site: Site) -> Shape:
     """Return the operand's shape with one dimension dynamic."""
     operand, along = _sized_dimension(site)
@@ -62,6 +64,7 @@ def _sized_dimension(site: Site) -> tuple[ArrayShape, int]:
     return operand, along
 
 
+@RULES.register("dynamic-reshape")
 def dynamic_reshape(site: Site) -> Shape:
     """Return the declared shape, whose sizes are bounds; one s32 operand gives each real size."""
     operand, shape = array_operand(site, 0), declared_array(site)
@@ -78,20 +81,13 @@ def dynamic_reshape(site: Site) -> Shape:
     return shape
 
 
-RULES.add(
-    {
-        "get-dimension-size": get_dimension_size,
-        "set-dimension-size": set_dimension_size,
-        "dynamic-reshape": dynamic_reshape,
-    }
-)
-
-
+@RULES.register("parameter")
 def parameter(site: Site) -> Shape:
     """Return the declared shape."""
     return declared_shape(site)
 
 
+@RULES.register("constant")
 def constant(site: Site) -> Shape:
     """Return the declared shape, which holds values: no token, no opaque."""
     shape = declared_shape(site)
@@ -100,6 +96,7 @@ def constant(site: Site) -> Shape:
     return shape
 
 
+@RULES.register("iota")
 def iota(site: Site) -> Shape:
     """Return the declared shape: an array of numbers with the dimension that is counted along."""
     shape = declared_array(site)
@@ -109,11 +106,13 @@ def iota(site: Site) -> Shape:
     return shape
 
 
+@RULES.register("copy", "opt-barrier", "domain")
 def same_shape(site: Site) -> Shape:
     """Return the operand's shape, whatever it is."""
     return site.operands[0]
 
 
+@RULES.register("broadcast")
 def broadcast(site: Site) -> Shape:
     """Return the declared shape; `dimensions[i]` is where operand dimension i goes, equal in size.
 
@@ -157,6 +156,7 @@ def _prefixed(site: Site, operand: ArrayShape, sizes: tuple[int, ...]) -> ArrayS
     return make_array(operand.element_type, (*sizes, *operand.dimensions), flags)
 
 
+@RULES.register("reshape")
 def reshape(site: Site) -> Shape:
     """Return the declared shape, which has the operand's element type and number of elements."""
     operand, shape = array_operand(site, 0), declared_array(site)
@@ -183,6 +183,7 @@ def check_same_elements(site: Site, operand: ArrayShape, shape: ArrayShape) -> N
         )
 
 
+@RULES.register("transpose")
 def transpose(site: Site) -> Shape:
     """Return the permuted shape: size i is the operand's size `dimensions[i]`."""
     operand, order = array_operand(site, 0), site.attributes.integers("dimensions")
@@ -197,6 +198,7 @@ def transpose(site: Site) -> Shape:
     return ArrayShape(operand.element_type, tuple(sizes), None, tuple(flags) if flags else None)
 
 
+@RULES.register("reverse")
 def reverse(site: Site) -> Shape:
     """Return the operand's shape; the reversed dimensions exist and come once each."""
     operand, numbers = array_operand(site, 0), site.attributes.integers("dimensions")
@@ -205,6 +207,7 @@ def reverse(site: Site) -> Shape:
     return operand
 
 
+@RULES.register("slice")
 def slice_(site: Site) -> Shape:
     """Return the sizes ceil((limit - start) / stride); ranges lie within the operand."""
     operand = array_operand(site, 0)
@@ -246,6 +249,7 @@ def _check_slice_range(operand: ArrayShape, i: int, bounds: SliceRange) -> None:
         )
 
 
+@RULES.register("pad")
 def pad(site: Site) -> Shape:
     """Return low + size + high + interior * max(size - 1, 0); negative edges crop."""
     operand, value = array_operand(site, 0), array_operand(site, 1)
@@ -288,6 +292,7 @@ def _check_padding(
         )
 
 
+@RULES.register("get-tuple-element")
 def get_tuple_element(site: Site) -> Shape:
     """Return the shape of one element."""
     shape, index = tuple_operand(site), site.attributes.integer("index", -1)
@@ -300,21 +305,4 @@ def get_tuple_element(site: Site) -> Shape:
     return shape.elements[index]
 
 
-RULES.add(
-    {
-        "parameter": parameter,
-        "constant": constant,
-        "iota": iota,
-        "copy": same_shape,
-        "opt-barrier": same_shape,
-        "domain": same_shape,
-        "broadcast": broadcast,
-        "reshape": reshape,
-        "transpose": transpose,
-        "reverse": reverse,
-        "slice": slice_,
-        "pad": pad,
-        "tuple": lambda site: TupleShape(site.operands),
-        "get-tuple-element": get_tuple_element,
-    }
-)
+RULES.add({"tuple": lambda site: TupleShape(site.operands)})

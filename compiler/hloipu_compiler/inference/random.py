@@ -16,6 +16,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import U64, Kind
 
 
+@RULES.register("rng")
 def rng(site: Site) -> Shape:
     """Return the declared shape; both parameters of the distribution are numbers of its type."""
     shape = declared_array(site)
@@ -50,6 +51,7 @@ def rng(site: Site) -> Shape:
     return shape
 
 
+@RULES.register("rng-bit-generator")
 def rng_bit_generator(site: Site) -> Shape:
     """Return the declared shape: the bits, or (new state, bits) with the state as given."""
     shape = declared_shape(site)
@@ -63,15 +65,7 @@ def rng_bit_generator(site: Site) -> Shape:
     return shape
 
 
+@RULES.register("rng-get-and-update-state")
 def rng_get_and_update_state(site: Site) -> Shape:
     """Return u64[2], the state of the generator."""
     return ArrayShape(U64, (2,))
-
-
-RULES.add(
-    {
-        "rng": rng,
-        "rng-bit-generator": rng_bit_generator,
-        "rng-get-and-update-state": rng_get_and_update_state,
-    }
-)

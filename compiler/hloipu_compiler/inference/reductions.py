@@ -26,6 +26,7 @@ from hloipu_compiler.ir.attributes import ProgramShape
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 
 
+@RULES.register("reduce")
 def reduce(site: Site) -> Shape:
     """Return the inputs' sizes without the reduced dimensions, one result for each input."""
     inputs = reduced_inputs(site)
@@ -44,6 +45,7 @@ def reduce(site: Site) -> Shape:
     return TupleShape(results) if isinstance(program.result, TupleShape) else results[0]
 
 
+@RULES.register("map")
 def map_(site: Site) -> Shape:
     """Return the operands' sizes with the element type that the scalar computation returns."""
     shapes = array_operands(site)
@@ -102,6 +104,7 @@ def _check_mapped(shapes: list[ArrayShape], program: ProgramShape) -> None:
         )
 
 
+@RULES.register("scan")
 def scan(site: Site) -> Shape:
     """Return the outputs stacked along the scanned dimension, then the carries.
 
@@ -201,6 +204,3 @@ def _scan_fault(problem: str, expected: str) -> ShapeFault:
     return faults.REDUCER(
         f"the computation in to_apply has {problem}", expected=expected, attribute="to_apply"
     )
-
-
-RULES.add({"reduce": reduce, "map": map_, "scan": scan})

@@ -11,6 +11,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED, S32
 
 
+@RULES.register("sort")
 def sort(site: Site) -> Shape:
     """Return the operands' shapes, as a tuple where there are several.
 
@@ -48,6 +49,7 @@ def _check_comparator(site: Site, shapes: list[ArrayShape]) -> None:
         )
 
 
+@RULES.register("topk")
 def topk(site: Site) -> Shape:
     """Return (values, s32 indices) with k elements in the last dimension."""
     operand, k = array_operand(site, 0), site.attributes.integer("k")
@@ -61,6 +63,3 @@ def topk(site: Site) -> Shape:
     flags = (*dynamic_flags(operand)[:-1], False)
     values = make_array(operand.element_type, (*operand.dimensions[:-1], k), flags)
     return TupleShape((values, with_type(values, S32)))
-
-
-RULES.add({"sort": sort, "topk": topk})
