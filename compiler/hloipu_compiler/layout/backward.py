@@ -27,7 +27,7 @@ from hloipu_compiler.planners.layout_propagation import (
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping

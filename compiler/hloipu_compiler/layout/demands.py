@@ -20,8 +20,9 @@ from hloipu_compiler.planners.reduction_plans import ReductionWork, reduction_pl
 from hloipu_compiler.planners.spreading import even_grids, spread_over_copies, worth_sharing
 from hloipu_compiler.planners.stages import PlacedOperand, Work, bytes_of, staged
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.codelet import Index
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.element_rules import partial_type
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.reduce import Reduce

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.redistribution import redistribution
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine

@@ -7,7 +7,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, leaves_of
 from hloipu_compiler.layout.layout import InitialLayout, Layout, cost_of_layout
 from hloipu_compiler.planners.placing import mapping_of
 from hloipu_compiler.planners.planned import PlacedValue
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping

@@ -34,7 +34,7 @@ from hloipu_compiler.planners.layout_propagation import reshaped, transposed
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.mapping import Mapping
 from hloipu_runtime.program.steps import UNKNOWN_ITERATIONS

@@ -5,7 +5,8 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.loads import Load, peaks
 from hloipu_runtime.costs.parts import present
 from hloipu_runtime.element_types import ELEMENT_TYPES

@@ -5,8 +5,9 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.computing import operand_part
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.machine.model import Machine

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.computing import codelet_work, operand_part, work_charge
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.findings.facts import Facts

@@ -4,7 +4,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.element_rules import element_fault
 from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Sizes, Spans, Tiles, contains, covers, extent_of

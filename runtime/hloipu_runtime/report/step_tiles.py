@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.computing import codelet_work, group_cost, ipu_of, work_charge
 from hloipu_runtime.costs.costs import Costs, StepCost
 from hloipu_runtime.costs.counting import BlockCounts

@@ -15,9 +15,10 @@ from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, che
 from hloipu_compiler.planners.placing import Placement, default_placement, moved
 from hloipu_compiler.planners.spreading import Spreading, finer, more_even
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
-from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.model import Machine

@@ -5,7 +5,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId

@@ -6,7 +6,8 @@ from math import prod
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import Placement, moved, split
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, whole_box
 

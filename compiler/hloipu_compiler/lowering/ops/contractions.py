@@ -19,7 +19,7 @@ from hloipu_compiler.planners.dot_placement import (
 )
 from hloipu_compiler.planners.op_grids import MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import Placement, gathered
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.contractions.contraction import free_dims

@@ -20,7 +20,7 @@ from hloipu_compiler.planners.convolution_grids import (
 from hloipu_compiler.planners.convolution_prices import ConvolutionWork
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.slicing import Slices
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice
 from hloipu_runtime.machine.charges import over

@@ -15,9 +15,9 @@ from hloipu_compiler.planners.layout_propagation import reshaped_in_place
 from hloipu_compiler.planners.op_grids import MovableOp
 from hloipu_compiler.planners.placing import moved
 from hloipu_compiler.planners.redistribution import redistribution
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import text_node, text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice, Transpose
 from hloipu_runtime.costs.exchange_form import copy_charge

@@ -8,9 +8,9 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_compiler.planners.slicing import Slices, spread_for_slices, transfer_cycles
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.charges import over

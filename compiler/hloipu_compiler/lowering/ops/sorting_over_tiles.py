@@ -10,7 +10,7 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.core.views import mapping_in, seen_as, spread_out
 from hloipu_compiler.planners.planned import Choice, Cycles, PlannedOp, losers, shape_texts
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.generate import Iota
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.costs.exchange_price import arriving, exchange_price

@@ -19,7 +19,7 @@ from hloipu_compiler.planners.planned import (
     losers,
     shape_texts,
 )
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.generate import Iota
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.codelets.ops.topk import TopK, TopKMerge, TopKPieces

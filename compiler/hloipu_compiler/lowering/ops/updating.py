@@ -27,9 +27,10 @@ from hloipu_compiler.planners.placing import Placement, moved
 from hloipu_compiler.planners.reading_plans import gather_codelet, readings
 from hloipu_compiler.planners.stages import PlacedOperand, Work
 from hloipu_compiler.planners.writing_plans import windows_cut, with_windows, writings
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.constants import text_node, value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node, monoid_of
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Copy, StridedSlice

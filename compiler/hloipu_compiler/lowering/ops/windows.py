@@ -24,9 +24,9 @@ from hloipu_compiler.planners.planned import (
     losers,
     shape_texts,
 )
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node, monoid_of
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.indexed.select_scatter import SelectAndScatter
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.windows import (

@@ -17,9 +17,9 @@ from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.ops.collectives import met
 from hloipu_compiler.plan.pipelining import MEAN
 from hloipu_compiler.planners.placing import followed
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.collective import ALL_REDUCE, CollectiveForm
 from hloipu_runtime.program.mapping import Sizes

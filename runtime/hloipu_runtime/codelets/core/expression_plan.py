@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_steps import Choose, OrZero, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
@@ -20,6 +19,7 @@ from hloipu_runtime.codelets.core.expression_walk import (
     untouched,
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.codelets.core.tensors import Bound
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import (
     CALL_WORK,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
+from hloipu_runtime.codelets.core.tensors import Bound
 from hloipu_runtime.kernels.core.blocks import (
     Array,
     block_memories,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Blocks
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks
 
 
 class Shared(NamedTuple):

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_walk import align, result_like
 from hloipu_runtime.codelets.core.native_layout import Sizes
@@ -23,6 +22,7 @@ from hloipu_runtime.codelets.core.native_lowering import lowered
 from hloipu_runtime.codelets.core.native_running import Prepared, WholeCall, layout_of, whole_call
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.codelets.core.tensors import Bound
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.llvm import CodePointer, the_compiler

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block
+from hloipu_runtime.codelets.core.tensors import Array, Block
 from hloipu_runtime.kernels.core.movement import copy_into
 
 

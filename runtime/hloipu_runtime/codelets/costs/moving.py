@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.machine.charges import Charge, over
 from hloipu_runtime.machine.costs import (

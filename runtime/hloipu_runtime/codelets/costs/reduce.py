@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.codelets.core.codelet import Tensor, Tensors
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Tensor, Tensors
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import Combining, combining
 from hloipu_runtime.element_types import ELEMENT_TYPES

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.core.codelet import Tensors
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Tensors
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import combining
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements

@@ -9,18 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import share, spread
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensor, Tensors
 from hloipu_runtime.codelets.costs.amp import conversion_cycles
 from hloipu_runtime.codelets.costs.combining import combining
 from hloipu_runtime.kernels.batch_norm import batch_norm_grad, batch_norm_training

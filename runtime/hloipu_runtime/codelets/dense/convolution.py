@@ -8,21 +8,10 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import moved, pair, piece_runs, repeat, split
 from hloipu_runtime.codelets.core.placing import first_start
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.convolution import (
     ConvolutionShape,
     convolution_table_bytes,

@@ -3,19 +3,10 @@
 from math import prod
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import require
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Sizes, Tensors
 from hloipu_runtime.codelets.costs.matrices import cholesky_work, matrix_work, solve_work
 from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.linear_algebra.lapack_forms import (

@@ -9,21 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, split
 from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.amp import Product, product_table_bytes, product_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.contractions.contraction import (

@@ -10,18 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
 from hloipu_runtime.kernels.fft import KINDS, fft
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine

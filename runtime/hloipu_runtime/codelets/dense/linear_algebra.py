@@ -5,18 +5,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensors
 from hloipu_runtime.codelets.costs.matrices import cholesky_work, solve_work
 from hloipu_runtime.kernels.linear_algebra.factorisations import (
     TRANSPOSES,

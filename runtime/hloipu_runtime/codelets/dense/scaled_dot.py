@@ -6,20 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import one_by_one, pair, repeat
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Sizes, Tensor, Tensors
 from hloipu_runtime.codelets.costs.amp import Product, product_work
 from hloipu_runtime.codelets.dense.dot import Dot, folded_dot, free_size
 from hloipu_runtime.kernels.contractions.contraction import DotDimensions, free_dims

@@ -13,21 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    OnArrays,
-    Sizes,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import are_stored_once
 from hloipu_runtime.codelets.core.placing import (
     delivered,
@@ -40,6 +26,16 @@ from hloipu_runtime.codelets.core.placing import (
     whole_of_parts,
 )
 from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.tensors import (
+    Array,
+    Block,
+    Blocks,
+    Bound,
+    OnArrays,
+    Sizes,
+    Tensor,
+    Tensors,
+)
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.indexed.ranges import (
     Stretch,

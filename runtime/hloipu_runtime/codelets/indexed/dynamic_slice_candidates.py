@@ -5,19 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import line_of_starts
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensor, Tensors
 from hloipu_runtime.codelets.indexed.dynamic_slice import (
     DynamicSlice,
     whole_dimensions,

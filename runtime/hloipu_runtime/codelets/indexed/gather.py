@@ -6,20 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import (
     Box,
     box_of_parts,
@@ -29,6 +16,7 @@ from hloipu_runtime.codelets.core.placing import (
     line_of_starts,
 )
 from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Sizes, Tensor, Tensors
 from hloipu_runtime.codelets.costs.moving import NO_WORK, multi_slice_slots, repeats_work
 from hloipu_runtime.codelets.indexed.gather_parts import (
     Places,

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Sizes
 from hloipu_runtime.codelets.core.placing import is_shared
+from hloipu_runtime.codelets.core.tensors import Array, Block, Sizes
 from hloipu_runtime.kernels.gather import GatherDimensions, clamp_starts, gather
 
 

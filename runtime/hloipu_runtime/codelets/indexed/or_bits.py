@@ -4,16 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Codelet,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import delivered
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensors
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.ops.move import every_dimension
 from hloipu_runtime.machine.charges import over

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from hloipu_runtime.codelets.core.codelet import Array, Block
+from hloipu_runtime.codelets.core.tensors import Array, Block
 from hloipu_runtime.kernels.core.movement import index_of
 from hloipu_runtime.kernels.gather import clamp_starts
 

@@ -6,19 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    OnArrays,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.placing import (
     delivered,
@@ -29,6 +17,7 @@ from hloipu_runtime.codelets.core.placing import (
     whole_of_parts,
 )
 from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, OnArrays, Sizes, Tensors
 from hloipu_runtime.codelets.costs.combining import combining
 from hloipu_runtime.codelets.costs.moving import NO_WORK, copy_work, multi_slice_slots
 from hloipu_runtime.codelets.indexed.scatter_parts import (

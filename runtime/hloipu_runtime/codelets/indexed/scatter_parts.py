@@ -17,8 +17,8 @@ from math import prod
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Blocks, Sizes
 from hloipu_runtime.codelets.core.placing import first_start, is_shared, line_of_starts
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Sizes
 from hloipu_runtime.kernels.core.monoids import Combiner
 from hloipu_runtime.kernels.core.movement import Index as Places
 from hloipu_runtime.kernels.core.movement import index_of

@@ -5,21 +5,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.core.placing import first_start
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
 from hloipu_runtime.codelets.costs.windows import pooling_work
 from hloipu_runtime.codelets.ops.windows import Window, dimensions_of, part_window, pooled, reach
 from hloipu_runtime.kernels.select_scatter import select_and_scatter

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Array, Bound
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Array, Bound
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import compact
 from hloipu_runtime.kernels.core.movement import contiguous

@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.codelets.core.tensors import Block, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.elementwise import elementwise_work
 from hloipu_runtime.codelets.costs.expression_loops import expression_bytes, single_op
 from hloipu_runtime.element_types import ELEMENT_TYPES

@@ -9,22 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.constants import text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import are_stored_once, one_of
 from hloipu_runtime.codelets.core.straight import Straight
+from hloipu_runtime.codelets.core.tensors import Block, Blocks, Bound, Tensor, Tensors
 from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.costs.expression_loops import (

@@ -4,18 +4,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.labels import require
+from hloipu_runtime.codelets.core.tensors import Block, Blocks, Tensor, Tensors
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.element_types import ELEMENT_TYPES

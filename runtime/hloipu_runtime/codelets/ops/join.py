@@ -6,18 +6,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import delivered, first_start
 from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
 from hloipu_runtime.codelets.costs.moving import repeats_work, runs_work
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.machine.charges import over

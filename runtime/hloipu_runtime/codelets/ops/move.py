@@ -3,19 +3,10 @@
 from operator import itemgetter, methodcaller
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensor,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import after_grid, delivered, first_start
 from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensor, Tensors
 from hloipu_runtime.codelets.costs.moving import copy_work, runs_work, transpose_work
 from hloipu_runtime.kernels.core import movement
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert

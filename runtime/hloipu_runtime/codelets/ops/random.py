@@ -8,17 +8,9 @@ from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Block,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import one_by_one
+from hloipu_runtime.codelets.core.tensors import Block, Blocks, Tensors
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.ops.generate import indices_of
 from hloipu_runtime.element_types import ELEMENT_TYPES

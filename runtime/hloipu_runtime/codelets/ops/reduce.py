@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    OnArrays,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import (
     are_stored_once,
@@ -33,6 +21,7 @@ from hloipu_runtime.codelets.core.grids import (
     spread,
 )
 from hloipu_runtime.codelets.core.straight import Call, Straight, one_call
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Bound, OnArrays, Sizes, Tensors
 from hloipu_runtime.codelets.costs.reduce import (
     Reducing,
     convolution_summing_work,

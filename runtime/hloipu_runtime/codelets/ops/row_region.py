@@ -12,19 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from hloipu_runtime.codelets.core.arranging import arranged, sizes_of
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Straight, calls_in_buffers, run_calls
+from hloipu_runtime.codelets.core.tensors import Blocks, Bound, Tensors
 from hloipu_runtime.codelets.costs.expression_loops import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values

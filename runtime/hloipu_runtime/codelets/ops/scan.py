@@ -3,10 +3,11 @@
 from math import prod
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.codelet import Array, Blocks, Codelet, Indexing, Tensors, codelet
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, codelet
 from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensors
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.scan import scan

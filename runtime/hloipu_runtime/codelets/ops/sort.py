@@ -19,19 +19,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    Array,
-    Block,
-    Blocks,
-    Codelet,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, codelet
 from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
 from hloipu_runtime.codelets.costs.sort import SortShape, sort_work
 from hloipu_runtime.kernels.core.extrema import has_negative_zero
 from hloipu_runtime.kernels.sort_networks import argsort_by_comparator

@@ -9,18 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Blocks,
-    Codelet,
-    Index,
-    Indexing,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensors
 from hloipu_runtime.codelets.costs.sort import merging_work, selecting_work
 from hloipu_runtime.kernels.sorting import SortKey, argsort_by_keys, ascending_keys
 from hloipu_runtime.kernels.topk import best_pairs, topk

@@ -7,23 +7,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import (
-    ALL,
-    Array,
-    Block,
-    Blocks,
-    Bound,
-    Codelet,
-    Index,
-    Indexing,
-    Sizes,
-    Tensors,
-    codelet,
-)
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import distinct_scalars, one_by_one, share, spread
 from hloipu_runtime.codelets.core.placing import first_start
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.windows import Pooled, pooling_work, running_work
 from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.windows import reduce_window

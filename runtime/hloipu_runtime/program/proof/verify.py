@@ -7,7 +7,7 @@ number of steps and not with tiles.
 
 from typing import NamedTuple
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.descriptors import (

@@ -6,9 +6,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.expression import evaluate
 from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.errors import HloipuError, UnsupportedError
 from hloipu_runtime.kernels.core.storage import storage_dtype
