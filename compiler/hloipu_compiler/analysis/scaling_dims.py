@@ -9,14 +9,12 @@ whether that was all of it.
 from collections.abc import Iterator, Mapping
 
 from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, Joined, Value, arrays_of
-from hloipu_compiler.ir.dimension_rules import rule_in
+from hloipu_compiler.ir.dimension_rules import Sizes, rule_in
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.frozen import dataclass
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,19 +9,16 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from hloipu_runtime.atomic_file import remove_unfinished
 from hloipu_runtime.errors import ArtefactError, UsageError
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.storage import user_dtype
-from hloipu_runtime.program.program import Program
+from hloipu_runtime.program.program import Array, Program
 from hloipu_runtime.program.seen import seen_by_users
 from hloipu_runtime.program_io.frame.frame import Frame, write_frame
 from hloipu_runtime.streams.element import LeafSpec
 from hloipu_runtime.streams.per_host import EVERY_HOST, host_of
 
-Array = np.ndarray[Any, Any]
 KIND = "checkpoint"
 SCHEMA = "hloipu.checkpoint/1"
 _KEYS = {"schema", "program", "names", "steps", "cycles", "positions"}

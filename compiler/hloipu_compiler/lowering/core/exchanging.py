@@ -4,9 +4,6 @@ from collections.abc import Mapping as ByPlace
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from hloipu_compiler.lowering.core.numbering import Numbering, Scope
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
@@ -24,9 +21,7 @@ from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.descriptors import is_complete
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Tiles, whole_box
-from hloipu_runtime.program.program import Role
-
-Array = np.ndarray[Any, Any]
+from hloipu_runtime.program.program import Array, Role
 
 _ALWAYS = -1
 """Since when a copy is there that is used again however old it is."""

@@ -5,12 +5,10 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
-
 from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Call, Straight
-from hloipu_runtime.codelets.core.tensors import Block, Blocks, Bound, Sizes, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.elementwise import elementwise_work
 from hloipu_runtime.codelets.costs.expression_loops import expression_bytes, single_op
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -20,8 +18,6 @@ from hloipu_runtime.machine.model import Machine
 
 if TYPE_CHECKING:
     from hloipu_runtime.codelets.core.expression import Plan
-
-Array = np.ndarray[Any, Any]
 
 
 class _Arrangement(NamedTuple):

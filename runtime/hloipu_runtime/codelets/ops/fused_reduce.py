@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from hloipu_runtime.codelets.core.constants import text_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import are_stored_once, one_of
 from hloipu_runtime.codelets.core.straight import Straight
-from hloipu_runtime.codelets.core.tensors import Block, Blocks, Bound, Tensor, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Tensor, Tensors
 from hloipu_runtime.codelets.costs.combining import taking_issue
 from hloipu_runtime.codelets.costs.emulation import Slots, conversion_slots
 from hloipu_runtime.codelets.costs.expression_loops import (
@@ -29,8 +29,6 @@ from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
-
-Array = np.ndarray[Any, Any]
 
 
 @codelet

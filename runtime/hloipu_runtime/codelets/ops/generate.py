@@ -1,13 +1,13 @@
 """Codelets that make values out of nothing but where they are: counts, constants, unknown work."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.labels import require
-from hloipu_runtime.codelets.core.tensors import Block, Blocks, Tensor, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensor, Tensors
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.costs.emulation import Slots, emulated
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -17,8 +17,6 @@ from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
-
-Array = np.ndarray[Any, Any]
 
 
 @codelet

@@ -4,13 +4,13 @@ Counters make every part's bits a function of the key and of where the part lies
 of the whole, which is the same and needs no second way to lay out counters.
 """
 
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import one_by_one
-from hloipu_runtime.codelets.core.tensors import Block, Blocks, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.ops.generate import indices_of
 from hloipu_runtime.element_types import ELEMENT_TYPES
@@ -20,8 +20,6 @@ from hloipu_runtime.kernels.random_values import rng_normal, rng_uniform
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles
 from hloipu_runtime.machine.model import Machine
-
-Array = np.ndarray[Any, Any]
 
 _BLOCK = {"rng_three_fry": (114, 2), "rng_philox": (343, 4)}
 """Slots and 32-bit words of one counter in integer code, one slot an op (`rate_inside`). ThreeFry:

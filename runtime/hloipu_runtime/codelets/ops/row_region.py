@@ -7,7 +7,7 @@ the indices of the dimensions that are not reduced, is whole on one tile.
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Straight, calls_in_buffers, run_calls
-from hloipu_runtime.codelets.core.tensors import Blocks, Bound, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.expression_loops import expression_bytes
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.row_values import Reduction, RowValues, refused, row_values
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from hloipu_runtime.codelets.core.call_writer import CallWriter
     from hloipu_runtime.codelets.core.expression import Plan
 
-Array = np.ndarray[Any, Any]
-Sizes = tuple[int, ...]
 
 FEWEST_ELEMENTS = 1 << 14
 """From here on kernels of rows, whose call takes some 15 us, beat calls of numpy."""
