@@ -353,7 +353,6 @@ def _begun(module: Module, options: Options, phase: Clock) -> Compilation:
 def _programmed(
     module: Module, fingerprint: str, finished: Compilation, options: Options
 ) -> CompiledProgram:
-    """Return the program of a finished compilation, not proved yet."""
     machine = finished.request.machine
     program = with_hosts(in_system(finished, machine, options), options)
     check_ipus(taken_ipus(finished), machine, options)

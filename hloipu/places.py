@@ -102,7 +102,6 @@ def with_hosts(program: Program, options: Options) -> Program:
 
 
 def _is_chain(compilation: Compilation) -> bool:
-    """Whether stages follow each other from IPU to IPU."""
     stages = (
         compilation.pipelining.ipus
         if compilation.pipelining and not compilation.pipelining.numbers

@@ -113,7 +113,6 @@ class _Run:
         """By result, each time that it is given: the arrays of all replicas."""
 
     def values(self, updates: int, report_progress: Callable[[int, int], None]) -> StepValues:
-        """Run `updates` updates; return their values."""
         for number in range(updates):
             self._one_update(number)
             report_progress(number + 1, updates)

@@ -199,7 +199,6 @@ def _no_option(error: click.NoSuchOption) -> click.UsageError:
 
 
 def _long_options(command: click.Command) -> list[str]:
-    """Return the options of a command, without their dashes."""
     options = (option for one in command.params for option in (*one.opts, *one.secondary_opts))
     return [option[2:] for option in options if option.startswith("--")]
 

@@ -203,7 +203,6 @@ def _needed_bytes(program: CompiledProgram) -> int:
 
 
 def _budget_bytes(program: CompiledProgram) -> int:
-    """Return the bytes of an IPU's memory."""
     return program.machine.memory.bytes_per_tile * program.machine.chip.tiles_per_ipu
 
 

@@ -166,7 +166,6 @@ class Hub:
             raise
 
     def _wait(self, messages: Mapping[int, bytes]) -> HloipuError | None:
-        """Wait until all have answered; return the fault if there is one."""
         first = None
         with self._changed:
             while self._fault is None and len(self._answers) < len(messages):

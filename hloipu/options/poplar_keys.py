@@ -44,7 +44,6 @@ class _Hex(_FromText, Integer):
     __slots__ = ()
 
     def read(self, text: str) -> object:
-        """Return the integer."""
         is_hex = text[:2].lower() == "0x" and text[2:18].isalnum() and len(text) <= 18
         try:
             return self.check(int(text, 16)) if is_hex else Integer.read(self, text)

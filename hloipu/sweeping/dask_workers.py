@@ -55,7 +55,6 @@ class _ModulesPlugin(WorkerPlugin):  # type: ignore[misc]
         self.sampler: Any = None
 
     def setup(self, worker: Any) -> None:
-        """Write the modules out."""
         self.folder = tempfile.TemporaryDirectory(prefix="hloipu-sweep-")
         write_modules(self.folder.name, self.texts)
         limit_memory(self.memory_bytes)

@@ -84,7 +84,6 @@ class _Search:
     """Leaves of a computation's result in which a value at a place of it is found."""
 
     def role(self, start: Place) -> InputRole:
-        """Return what the value at a place is used for."""
         role = InputRole()
         for (name, position, _), user, number in self.uses(start):
             role = _merged(role, _use(self.module.computation[name], position, user, number))

@@ -70,7 +70,6 @@ class _Borders:
     channel: int
 
     def expanded(self, computation: Computation) -> Computation:
-        """Return a computation without border calls."""
 
         def rule(draft: Draft, op: Instruction) -> int | Instruction | None:
             return self._written_out(computation, draft, op) if is_border(op) else None

@@ -143,7 +143,6 @@ class _Flattening:
         return Attributes(values, tuple(new))
 
     def _is_plain(self, computation: Computation) -> bool:
-        """Whether a computation calls nothing at all."""
         known = self.plain.get(computation.name)
         if known is None:
             known = not any(op.attributes.called for op in computation.instructions)

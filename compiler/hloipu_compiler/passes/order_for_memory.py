@@ -384,7 +384,6 @@ def _followers(before: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 
 def _readers(buffers: Buffers) -> list[list[int]]:
-    """Return the instructions that read each buffer."""
 
     def readers_of_each() -> list[list[int]]:
         readers: list[list[int]] = [[] for _ in buffers.sizes]

@@ -96,7 +96,6 @@ class _OnIpus:
         self.everywhere = 0
 
     def add(self, buffer: int, times: int = 1) -> None:
-        """Add the bytes of a buffer, times a count."""
         home, size = self.homes[buffer], self.sizes[buffer]
         if home == _NOWHERE:
             self.everywhere += times * (size // self.shards)
@@ -108,7 +107,6 @@ class _OnIpus:
         return self.everywhere + (0 if ipu is None else self.own.get(ipu, 0))
 
     def size(self, buffer: int, ipu: int | None) -> int:
-        """Return the bytes of one buffer on an IPU."""
         home, size = self.homes[buffer], self.sizes[buffer]
         return size if home == ipu else size // self.shards if home == _NOWHERE else 0
 

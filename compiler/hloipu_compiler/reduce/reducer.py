@@ -184,7 +184,6 @@ def reduce_module(
 
 
 def _run(search: Search, passes: Sequence[Pass]) -> None:
-    """Run the passes until none of them shrinks the module."""
     search.pass_name = "dead code"
     search.begin()
     while True:

@@ -198,7 +198,6 @@ def _rounded(x: Value, kind: str) -> Value:
 
 @formula("__cublas$triangularSolve")
 def _triangular_solve(call: Call) -> Sequence[Value]:
-    """Return the solution, and workspaces."""
     a, b = call.takes(2)
     left, lower = call.flag("left_side", default=False), call.flag("lower", default=False)
     unit = call.flag("unit_diagonal", default=False)

@@ -60,7 +60,6 @@ def _sums(call: Call, x: Value, kind: str) -> str:
 
 @formula("__cudnn$convForward")
 def _forward(call: Call) -> Sequence[Value]:
-    """Return a convolution and a workspace."""
     x, kernel = call.takes(2)
     kind, dims = _result(call)
     convolution = convolved(forward_of(call), x, kernel, _sums(call, x, kind), dims)

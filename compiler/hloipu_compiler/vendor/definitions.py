@@ -124,7 +124,6 @@ def _first(x: Value) -> Value:
 
 
 def _filled(x: Value, kind: str, dims: Sequence[int]) -> Value:
-    """Return an array of a number."""
     if kind == "pred":
         return x.compared("NE", 0.0).broadcast(tuple(dims), ())
     if kind[0] == "c":

@@ -69,7 +69,6 @@ class _Checker:
         self._users: dict[int, tuple[list[int], dict[int, list[int]]]] = {}
 
     def instruction(self, place: Place) -> None:
-        """Check one instruction by what its opcode may do with buffers."""
         instruction = place.instruction
         opcode = instruction.opcode
         if opcode in OPS and OPS[opcode].traits & _FLIGHT and opcode.startswith("async"):
@@ -103,7 +102,6 @@ class _Checker:
         )
 
     def none(self, place: Place, shapes: tuple[Shape, ...]) -> None:
-        """Check that some shapes have no buffers in them."""
         if any(_buffers(shape) for shape in shapes):
             instruction = place.instruction
             self.fault(instruction, f"uses a buffer in {instruction.opcode}", "arrays only")

@@ -49,7 +49,6 @@ class _Scan:
         self._stage = stage
 
     def walk(self) -> Parts:
-        """Scan the statement and return its parts."""
         for token in _TOKEN.finditer(self.text, self.body):
             word = token.group()
             if not word.isspace() and not word.startswith(("/*", "//")):

@@ -124,7 +124,6 @@ def command(
 def _write_page(
     output: str, records: Sequence[Record], names: Sequence[str], figures: Mapping[str, Any]
 ) -> None:
-    """Write the page of two profiles."""
     from hloipu.report.page import write_page
     from hloipu.report.record import of_profile
 

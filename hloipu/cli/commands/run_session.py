@@ -107,7 +107,6 @@ def run_in_session(
 def _opened(
     program: CompiledProgram, asked: SessionOptions, session_options: Mapping[str, Any]
 ) -> "Session | HostsSession":
-    """Return a session in this process, or one in several."""
     if asked.scheduler is None and asked.processes is None:
         return program.session(**session_options)
     from hloipu.hosts import open_session  # few runs have several processes

@@ -307,7 +307,6 @@ def _phase_flows(program: Program, phase: Phase, sizes: dict[int, int]) -> list[
 
 
 def _bytes_by_ipu(program: Program, step: c.Collective) -> dict[int, int]:
-    """Return the bytes that a participant brings, by its IPUs."""
     brought = step.inputs[:1] if step.form.kind == c.RAGGED else step.inputs
     bytes_by_ipu: Counter[int] = Counter()
     for moved in brought:

@@ -100,7 +100,6 @@ def work_charge(machine: Machine, work: TileWork) -> Charge:
 
 
 def _sum_of(charges: Iterable[Charge]) -> Charge:
-    """Return the charge of all, one after the other."""
     total = NOTHING
     for charge in charges:
         total = total.plus(charge)

@@ -169,7 +169,6 @@ class _Moved:
         self.rounds = 1
 
     def on(self, ipu: int) -> _Loads:
-        """Return the loads on an IPU, to be added to."""
         loads = self.loads.get(ipu)
         if loads is None:
             loads = self.loads[ipu] = _Loads()
@@ -211,7 +210,6 @@ def _moved_by(
 
 
 def _spent_on(machine: Machine, loads: _Loads) -> _OnIpu:
-    """Return what loads cost on one IPU."""
     return _OnIpu(
         slowest(_exchanged(machine, peak.amounts) for peak in peaks(loads.traffic)),
         _slowest(loads.before),
@@ -290,7 +288,6 @@ def _sent(traffic: TransferTraffic, program: Program, source: int, machine: Mach
 
 @lru_cache(1 << 14)
 def _exchanged(machine: Machine, amounts: tuple[int, ...]) -> Charge:
-    """Return the charge of a tile with these amounts."""
     return exchange(machine, [TileTraffic(*amounts)])
 
 

@@ -80,7 +80,6 @@ def state_of(
 
 
 def _number_bytes(codelet: Codelet) -> int:
-    """Return the bytes of the numbers in a codelet's expressions."""
     return sum(
         ELEMENT_TYPES[node.element_type].byte_width
         for parameter in fields(codelet)

@@ -179,7 +179,6 @@ class _Choosing:
         return raised
 
     def take(self, item: _Item, form: ExchangeForm) -> None:
-        """Give a transfer another form."""
         for end in item.ends:
             raised = self.raising(item, end, form)
             self.raised[end.ipu][end.classes] += raised

@@ -105,7 +105,6 @@ def parts_by_class(plan: MemoryPlan, ipu: IpuMemory, numbers: list[int]) -> dict
 
 
 def _live_at(points: Numbers, ranges: Ranges) -> NDArray[np.bool_]:
-    """Return at which of some points memory is taken."""
     live = np.zeros(len(points), np.bool_)
     for first, last in ranges:
         live |= (points >= first) & (points <= last)

@@ -163,7 +163,6 @@ class Merger:
             yield _Unit([syncs[-1]], tuple(syncs[:-1]), "inner")
 
     def _passing(self, unit: _Unit) -> Iterator[Message]:
-        """Yield the messages of a unit."""
         for step in unit.steps:
             if self.messages is not None and isinstance(step, s.Exchange):
                 for transfer in step.transfers:
@@ -201,7 +200,6 @@ class _Merging:
     """Kind -> numbers of the units of that kind since the last loop or branch."""
 
     def run(self) -> list[_Unit]:
-        """Return the units, joined."""
         for number, unit in enumerate(self.units):
             place = self._place(number, unit)
             if place == len(self.merged):

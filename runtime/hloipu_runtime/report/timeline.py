@@ -102,7 +102,6 @@ def _place(block: BlockCost, path: str) -> Place:
 def _inner_record(
     costs: Costs, counts: BlockCounts, block: BlockCost, number: int, inner: Inner
 ) -> dict[str, Any]:
-    """Return a loop, a choice, a call, or what goes on at the same time."""
     blocks = list(blocks_inside(inner))
     around = max(1, counts.counts[number])
     record: dict[str, Any] = {"name": getattr(inner, "name", ""), "blocks": blocks}

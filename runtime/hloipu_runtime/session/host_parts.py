@@ -182,7 +182,6 @@ def _index(name: str, meta: Mapping[str, Any]) -> _Index:
 
 
 def _digest(path: Path) -> str:
-    """Return the digest that a frame ends with."""
     with path.open("rb") as stream:
         stream.seek(-DIGEST_BYTES, 2)
         return stream.read(DIGEST_BYTES).hex()

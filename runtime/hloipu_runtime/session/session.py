@@ -402,7 +402,6 @@ class Session:
         host: int = EVERY_HOST,
         states: tuple[States, int] | None = None,
     ) -> Checkpoint:
-        """Return the checkpoint of some participants, and of the queues of their host."""
         states = states or self._participants.together(self._engine.states)
         positions = self._kept.positions(self.steps)
         arrays = self._participants.saved(states, numbers)

@@ -27,14 +27,12 @@ class _Window:
 
     @property
     def text(self) -> str:
-        """The window as HLO writes it."""
         pads = "x".join(f"{a}_{b}" for a, b in zip(self.low, self.high, strict=True))
         sizes, strides = ("x".join(map(str, numbers)) for numbers in (self.size, self.stride))
         return f"window={{size={sizes} stride={strides} pad={pads}}}"
 
     @property
     def count(self) -> int:
-        """Elements."""
         return math.prod(self.size)
 
 

@@ -101,7 +101,6 @@ class _Moment(NamedTuple):
         return cls(plain, lengths, scopes)
 
     def restore(self, builder: Builder) -> None:
-        """Bring a builder back to the moment."""
         for name, value in self.plain.items():
             setattr(builder, name, value)
         for name, length in self.lengths.items():

@@ -28,14 +28,12 @@ class _Writer:
         self.operand_types: list[str] = []
 
     def whole(self, computation: Computation) -> Expression:
-        """Return the expression of a computation."""
         types = [_type(computation.instructions[position]) for position in computation.parameters]
         self.operand_types = types
         results = self.inline(computation, [(n,) for n in range(len(types))])
         return Expression(tuple(types), tuple(self.nodes), results)
 
     def add(self, node: Node) -> int:
-        """Append a node and return its number."""
         self.nodes.append(node)
         return len(self.operand_types) + len(self.nodes) - 1
 

@@ -221,7 +221,6 @@ class Hoister:
 
     @cached_property
     def _options(self) -> list[list[_Kept]]:
-        """What could be kept, by IPU."""
         return [list(self._options_on(ipu)) for ipu in range(self.program.ipus)]
 
     def _options_on(self, ipu: int) -> Iterator[_Kept]:
@@ -331,7 +330,6 @@ class Hoister:
 
 
 def _needed_bytes(hoisting: Hoisting) -> list[Numbers]:
-    """Return what each tile of each IPU needs."""
     ipus = hoisting.memory.ipus if hoisting.memory is not None else ()
     return [ipu.needed_bytes[ipu.classes.of_tile] for ipu in ipus]
 

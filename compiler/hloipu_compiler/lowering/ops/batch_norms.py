@@ -69,7 +69,6 @@ class _Formula:
         return self._add(Node(name, arguments, self.wide))
 
     def whole(self, *results: int) -> Expression:
-        """Return the expression."""
         return Expression(self.types, tuple(self.nodes), results)
 
     def _add(self, node: Node) -> int:

@@ -110,7 +110,6 @@ def blocked_solve(
 
 
 def _cut(builder: Builder, x: TileTensor, rows: Range, columns: Range) -> TileTensor:
-    """Return a block of each matrix."""
     shape = (*x.shape[:-2], rows[1] - rows[0], columns[1] - columns[0])
     if shape == x.shape:
         return x
@@ -189,7 +188,6 @@ def _adjoint(builder: Builder, x: TileTensor) -> TileTensor:
 
 
 def _filled(builder: Builder, like: TileTensor) -> TileTensor:
-    """Return zeros of a shape."""
     is_complex = ELEMENT_TYPES[like.element_type].is_complex
     zero = (0.0).hex()
     zeros = Fill(f"{zero},{zero}" if is_complex else zero, like.element_type)

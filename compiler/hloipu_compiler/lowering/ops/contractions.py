@@ -171,7 +171,6 @@ def _slices_of(
 
 
 def _pieces(placed: PlacedDot, slice_result: Tensor) -> Tensor:
-    """Return what the codelet makes of a slice."""
     if not placed.codelet.part:
         return slice_result
     return Tensor(placed.result.element_type, (placed.result.shape[0], *slice_result.shape))

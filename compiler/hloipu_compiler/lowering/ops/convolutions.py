@@ -81,7 +81,6 @@ class _Planned(NamedTuple):
 
 
 def _once(planned: _Planned, operands: Sequence[TileTensor], result: Tensor) -> TileTensor:
-    """Compute a convolution, or a slice of it."""
     context, plan, _, cut = planned
     builder, kind = context.builder, result.element_type
     if not plan.cut.parts:
@@ -125,7 +124,6 @@ def _in_slices(planned: _Planned, operands: Sequence[TileTensor], result: Tensor
 
 
 def _codelet(context: LoweringContext) -> Convolution:
-    """Return the convolution that an instruction describes."""
     labels = context.attributes["dim_labels"]
     if not isinstance(labels, ConvolutionLabels):
         raise CodegenError("E0470", f"{context.instruction.name}: dim_labels is not read")

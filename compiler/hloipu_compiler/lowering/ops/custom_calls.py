@@ -69,7 +69,6 @@ def _potrf(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) -
 
 
 def _trsm(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) -> Sequence[Value]:
-    """Return the solution."""
     given = dict(call.attributes)
     codelet = TriangularSolve(
         letter(given, "side") == "L",

@@ -103,7 +103,6 @@ def _cuts(
 def _planned(
     builder: Builder, operands: Sequence[TileTensor], options: Sequence[Priced], rows: int
 ) -> PlannedOp:
-    """Return the record of a sort."""
 
     def choice(option: Priced) -> Choice:
         cut = option.cut

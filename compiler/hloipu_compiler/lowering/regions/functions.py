@@ -85,7 +85,6 @@ def _callers(module: Module) -> dict[str, list[str]]:
 
 
 def _lowered(site: _CallSite, callee: Computation) -> Function:
-    """Write the function's steps."""
     context, builder = site.context, site.context.builder
     computation = context.computation
     alive, outside = builder.alive_at, builder.alive_bytes

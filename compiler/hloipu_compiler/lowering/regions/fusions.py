@@ -61,7 +61,6 @@ class _Fusion:
         """Position -> number of an operand, or a constant."""
 
     def lowered(self) -> list[TileTensor]:
-        """Return the fusion's results, which have one shape."""
         for position, instruction in enumerate(self.computation.instructions):
             leaf = self._leaf(instruction)
             if leaf is not None and self._is_read(position):

@@ -51,7 +51,6 @@ class _Writer:
         self.values = {n: op.what for n, op in enumerate(rows.ops) if isinstance(op.what, Operand)}
 
     def written(self) -> Sequence[Value] | None:
-        """Write all steps, and return the results."""
         for at in sorted(self.filled):
             step = self.filled[at]
             by_monoid: dict[str, dict[int, Reduction]] = {}

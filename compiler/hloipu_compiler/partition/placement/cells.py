@@ -90,7 +90,6 @@ class _Op:
         return self.stated[0] if len(set(self.stated)) == 1 else self.default
 
     def given(self, number: int) -> Sequence[int]:
-        """Return the cells of an operand."""
         return self.known[self.instruction.operands[number]]
 
 
@@ -130,7 +129,6 @@ class _Making:
         return tokens, results
 
     def reads(self, cell: int, operands: Sequence[int]) -> None:
-        """Note what a cell is made of."""
         for operand in dict.fromkeys(operands):
             if operand >= 0:
                 self.cells[cell].operands.append(operand)

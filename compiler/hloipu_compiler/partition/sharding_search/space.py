@@ -253,7 +253,6 @@ class _Pricing:
         return self.known[seen]
 
     def _priced(self, mesh: MeshSizes, said: dict[int, Spec], known: Propagated) -> Candidate:
-        """Return the program of one device, priced."""
         system, (axes, parts) = self.system, _axes_of(mesh)
         results = entry_splits(self.module, known, self.state)[1]
         paths, cuts = self._shared(axes)

@@ -166,7 +166,6 @@ class _Annotating:
     # ---- the text ---------------------------------------------------------------------------
 
     def annotated(self, rules: Sequence[Rule]) -> Annotated:
-        """Return the module with the mesh and what rules say."""
         sizes = dict(zip(self.mesh.axis_names, self.mesh.axis_sizes, strict=True))
         matched = matched_arrays(self.module, rules, sizes)
         axes = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)

@@ -302,7 +302,6 @@ class _Search:
         return 1.0 / self.axes.extent(p for parts in split for p in parts)
 
     def _moved(self, kind: Move, state: State, d: int, target: int, parts: Axes) -> Step:
-        """Return the step that moves parts from, to or between dimensions."""
         after = list(state.split)
         if kind in (Move.GATHER, Move.EXCHANGE):
             after[d] = after[d][: -len(parts)]

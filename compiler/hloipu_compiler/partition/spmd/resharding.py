@@ -68,7 +68,6 @@ class Resharding:
         return known[State(new)]
 
     def _taken(self, like: Instruction, at: int, before: State, step: Step, reducer: str) -> int:
-        """Return a value after one step."""
         kind, d, target, parts, after = step
         if kind is Move.CUT:
             return self._cut(like, at, d, parts)

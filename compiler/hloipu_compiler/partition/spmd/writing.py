@@ -189,7 +189,6 @@ class Writer:
     def _moved(
         self, x: Instruction, blocks: Sequence[Block], wholes: Sequence[ArrayShape], splits: Splits
     ) -> list[int]:
-        """Return blocks with other splits."""
         each = zip(blocks, wholes, splits, strict=True)
         return [self.on.moved(x, block, whole, split) for block, whole, split in each]
 
@@ -406,7 +405,6 @@ class Writer:
     # ---- tuples -----------------------------------------------------------------------------
 
     def _packed(self, x: Instruction, shape: Shape, leaves: Iterator[int]) -> int:
-        """Return one value of a shape from its leaves."""
         if not isinstance(shape, TupleShape):
             return next(leaves)
         elements = [self._packed(x, e, leaves) for e in shape.elements]
@@ -414,7 +412,6 @@ class Writer:
         return self.draft.add(x, "tuple", packed_shape, elements)
 
     def _unpacked(self, x: Instruction, at: int, shape: Shape) -> list[int]:
-        """Return the leaves of one value."""
         if not isinstance(shape, TupleShape):
             return [at]
         leaves: list[int] = []

@@ -386,7 +386,6 @@ class _Rewriting:
         return ReplicaGroups((tuple(range(self.update.replicas)),))
 
     def _reducer(self, kind: str) -> str:
-        """Return the name of a computation that adds."""
         if kind not in self.reducers:
             name = self.names.fresh("total_over_replicas")
             self.reducers[kind] = combiner(name, "add", plain(ELEMENT_TYPES[kind], ()))

@@ -272,7 +272,6 @@ def _fused(
 def _body(
     computation: Computation, members: list[int], name: str, results: list[int]
 ) -> tuple[Computation, list[int]]:
-    """Return the computation of one group, and the positions of its operands outside."""
     instructions = computation.instructions
     inside = set(members)
     copied: dict[int, None] = {}

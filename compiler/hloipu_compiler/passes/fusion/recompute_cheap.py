@@ -164,7 +164,6 @@ class _Cutting:
                 insort(self.uses[b], place)
 
     def _rebuilt(self) -> Computation:
-        """Return the computation with the copies put in."""
         old, draft = self.computation.instructions, Rewriting(self.computation)
         place = draft.place
         for at, instruction in enumerate(old):

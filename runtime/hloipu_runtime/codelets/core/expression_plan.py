@@ -47,7 +47,6 @@ Shape = tuple[int, ...]
 
 
 def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..., Any]:
-    """Return a step as a function of arrays."""
     count = len(arguments)
     chooses = isinstance(step, Choose | OrZero)
     if chooses and shape == arguments[0] != () and prod(shape) < FEW_CHOICES:
@@ -239,7 +238,6 @@ class Plan:
         return self.walks and prod(shape) > (_FEW_OPS_ELEMENTS if few else _WALKED_ELEMENTS)
 
     def _constant(self, number: int) -> Array:
-        """Return the value of a node that is a constant."""
         value = self.fixed[number - self.operands]
         if value is None:
             raise ValueError(f"node {number} is not a constant")

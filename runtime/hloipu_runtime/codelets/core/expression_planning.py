@@ -185,7 +185,6 @@ def _step(expression: Expression, node: Node) -> Step:
 
 
 def _constant(expression: Expression, number: int) -> Array | None:
-    """Return the value of a constant, else None."""
     count = len(expression.operand_types)
     node = expression.nodes[number - count] if number >= count else None
     if node is None or node.op != "constant":

@@ -138,7 +138,6 @@ def are_stored_once(blocks: Blocks) -> bool:
 
 
 def _same_bytes(array: Array, first: Array) -> bool:
-    """Whether every element has the bytes of the first."""
     return array.tobytes() == first.tobytes() * array.size
 
 

@@ -89,7 +89,6 @@ class _Writer:
         return self.constant(np.asarray(value, np.dtype(ELEMENT_TYPES[kind].storage)), kind)
 
     def constant_of(self, number: int) -> Array | None:
-        """Return the value of a constant, else None."""
         part = self.parts[number - len(self.operands)] if number >= len(self.operands) else None
         return part.value if isinstance(part, Constant) else None
 

@@ -71,7 +71,6 @@ class BatchNorm(Codelet):
         return arrays
 
     def _whole(self, arrays: list[Array], feature: int) -> list[Array]:
-        """Compute on whole tensors."""
         raise NotImplementedError
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:

@@ -254,7 +254,6 @@ def _rows(x: Array) -> _Rows:
 def _block(
     x: int, arrays: dict[int, _Rows], buffers: dict[int, _Rows], row: int, count: int
 ) -> Array:
-    """Return some rows of a value."""
     found = arrays.get(x)
     if found is None:
         return buffers[x].array[:count]

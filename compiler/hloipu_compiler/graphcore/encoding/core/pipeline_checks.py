@@ -353,7 +353,6 @@ def _check_hoisted(stages: Stages) -> None:
 
 
 def _within(module: Module, call: Instruction) -> Iterator[Instruction]:
-    """Yield what a call runs, and what that calls."""
     waiting, visited = list(call.attributes.called), set(call.attributes.called)
     while waiting:
         for instruction in module.computation[waiting.pop()].instructions:
