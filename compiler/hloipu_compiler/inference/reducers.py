@@ -29,14 +29,19 @@ def reduced_inputs(site: Site) -> list[ArrayShape]:
             expected="n inputs and n initial values",
         )
     inputs = array_operands(site, 0, count)
-    for number, shape in enumerate(inputs):
-        if shape is not inputs[0] and not same_sizes(inputs[0], shape):
+    check_same_sizes(site, inputs)
+    return inputs
+
+
+def check_same_sizes(site: Site, shapes: Sequence[ArrayShape]) -> None:
+    """Check that arrays, the first operands, have the sizes of the first one."""
+    for number, shape in enumerate(shapes):
+        if shape is not shapes[0] and not same_sizes(shapes[0], shape):
             raise faults.SIZE_MISMATCH(
-                f"{site.opcode} of {inputs[0]} and {shape}",
-                expected=f"the sizes of {inputs[0]}",
+                f"{site.opcode} of {shapes[0]} and {shape}",
+                expected=f"the sizes of {shapes[0]}",
                 operand=number,
             )
-    return inputs
 
 
 def check_reducer(

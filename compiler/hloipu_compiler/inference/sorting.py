@@ -4,8 +4,8 @@ Sources: openxla/xla `xla/service/hlo_verifier.cc` (`HandleSort`), `xla/service/
 """
 
 from hloipu_compiler.inference import faults
-from hloipu_compiler.inference.reducers import scalar_parameter
-from hloipu_compiler.inference.relations import dynamic_flags, make_array, same_sizes, with_type
+from hloipu_compiler.inference.reducers import check_same_sizes, scalar_parameter
+from hloipu_compiler.inference.relations import dynamic_flags, make_array, with_type
 from hloipu_compiler.inference.site import RULES, Site, array_operand, array_operands, check_range
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape, compatible
 from hloipu_runtime.element_types import PRED, S32
@@ -19,13 +19,7 @@ def sort(site: Site) -> Shape:
     from before 2019 have none and sort the first operand in ascending order.
     """
     shapes = array_operands(site)
-    for number, shape in enumerate(shapes):
-        if shape is not shapes[0] and not same_sizes(shapes[0], shape):
-            raise faults.SIZE_MISMATCH(
-                f"sort of {shapes[0]} and {shape}",
-                expected=f"the sizes of {shapes[0]}",
-                operand=number,
-            )
+    check_same_sizes(site, shapes)
     if site.verifying:
         check_range(site, "dimensions", site.attributes.integers("dimensions"), shapes[0].rank)
         if "to_apply" in site.attributes:
