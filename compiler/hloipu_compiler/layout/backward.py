@@ -253,9 +253,7 @@ class Backwards:
             part = tensor_of(computation.instructions[instruction.operands[1]]).shape
             born = made_whole(preference.born, part, moving)
             need = Mapping(preference.born.tiles, spans_whole(preference.born, part, moving))
-            self._prefer(
-                computation, instruction.operands[1], preference._replace(born=born, need=need)
-            )
+            self._prefer(computation, instruction.operands[1], preference.seen(born, need))
 
     def _is_own_part(self, computation: Computation, instruction: Instruction) -> bool:
         partitions, replicas = (
@@ -310,13 +308,11 @@ def _seen_before(
         if born is None:
             return None
         need = reshaped(demand.need, shape, source)
-        return demand._replace(born=born, need=need or born)
+        return demand.seen(born, need or born)
     if (order := dimension_order(computation, instruction)) is not None:
-        return demand._replace(
-            born=untransposed(demand.born, order), need=untransposed(demand.need, order)
-        )
+        return demand.seen(untransposed(demand.born, order), untransposed(demand.need, order))
     if instruction.opcode == "slice" and prod(source) < 4 * prod(shape):
         cut = rule_in(computation, instruction).dimensions(0, FactorKind.PERMUTATION)
         fitting = _fitting(demand.born, source, cut)
-        return None if fitting is None else demand._replace(born=fitting, need=fitting)
+        return None if fitting is None else demand.seen(fitting, fitting)
     return None

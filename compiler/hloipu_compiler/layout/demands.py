@@ -29,6 +29,7 @@ from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
@@ -298,8 +299,10 @@ def region_demands(
 
     With rows whole on a tile no partial results are to be brought together. Where rows are few, or
     do not go into the tiles evenly, other grids leave less on the fullest tile: parameters, which
-    no op makes elsewhere, lie so where that costs less. What a convolution reads of a parameter's
-    norm comes from those grids in more pieces than from blocks of rows, which costs more.
+    no op makes elsewhere, lie so where that costs less. They are demanded where they lie as usual
+    too, and each demand has the region's price for any place: others weigh what it loses there.
+    What a convolution reads of a parameter's norm comes from those grids in more pieces than from
+    blocks of rows, which costs more.
     """
     called = module.computation[instruction.attributes.called[0]]
     reduced = first_reduction(module, called)
@@ -322,12 +325,15 @@ def region_demands(
         )
         if rows is not None and 2 * rows[0].tiles.count < usual.tiles.count:
             rows = None
-        best = rows and (rows[0], effort.sums * rows[1])
         if is_parameter:
-            beside = (usual,) if rows is None else (usual, rows[0])
-            best = _even_grid(machine, tensor, dimensions, effort, beside, code_price)
-        if best is not None:
-            yield position, Demand(best[0], best[0], 1, instruction.name, best[1])
+            region = _Region(machine, tensor, dimensions, effort, code_price)
+            best = _even_grid(region, (usual,) if rows is None else (usual, rows[0]))
+            if best != usual or 2 * usual.tiles.count > machine.chip.tiles_per_ipu:
+                saved = region(usual) - region(best)
+                yield position, Demand(best, best, 1, instruction.name, saved, region)
+        elif rows is not None:
+            saved = effort.sums * rows[1]
+            yield position, Demand(rows[0], rows[0], 1, instruction.name, saved)
 
 
 _HANDING_ON = frozenset("bitcast convert copy get-tuple-element reshape transpose".split())
@@ -386,64 +392,72 @@ _MOST_OPS = 64
 """Of a region, in its price."""
 
 
-@lru_cache(1 << 10)
-def _even_grid(
-    machine: Machine,
-    tensor: Tensor,
-    dimensions: tuple[int, ...],
-    effort: _Effort,
-    beside: tuple[Mapping, ...],
-    code_price: CodePrice,
-) -> tuple[Mapping, int] | None:
-    """Return where a region's array lies best, and the cycles that this saves.
+@dataclass(frozen=True)
+class _Region:
+    """Ops on an array that one of them reduces, and what they take where it lies.
 
-    Looked at are those of `beside`, the first of which needs no demand (None: where that one is
-    best), and even grids, which have to save more than it takes to move the array: what reads it,
-    or what the region makes of it, may want it elsewhere, as convolutions do. Work counts as that
-    of one vertex and of all sums, exchanges as often as sums wait for each other. A grid on which
-    that cannot be less is not planned: no tile sums its share faster than all of that into one.
+    Work counts as that of one vertex and of all sums, exchanges as often as sums wait for each
+    other.
     """
-    kind, shape = tensor
-    bits = ELEMENT_TYPES[kind].bits
-    tiles = machine.chip.tiles_per_ipu
-    every = range(len(shape))
-    kept = tuple(d for d in every if d not in dimensions)
-    grids = [
-        Mapping(placement.tiles, placement.spans([Index(d) for d in every], shape))
-        for grain in (1, max(1, GRAIN_BYTES * 8 // bits))
-        for placement in even_grids(shape, tiles, grain)
-    ]
-    number = kind if ELEMENT_TYPES[kind].is_float else "s32"
-    count = max(1, min(effort.ops, _MOST_OPS))
-    nodes = tuple(Node("add", (1 + n if n else 0, 1), number, ()) for n in range(count))
-    vertex = Elementwise(
-        Expression((number, number), nodes, (1 + count,)), (tuple(every), kept), len(shape)
-    )
 
-    def working(mapping: Mapping) -> int:
+    machine: Machine
+    tensor: Tensor
+    dimensions: tuple[int, ...]
+    effort: _Effort
+    code_price: CodePrice
+
+    def __call__(self, mapping: Mapping) -> int:
+        return _price(self, mapping)
+
+    def working(self, mapping: Mapping) -> int:
+        """Return the cycles of the ops that are no sums."""
+        kind, shape = self.tensor
+        number = kind if ELEMENT_TYPES[kind].is_float else "s32"
+        every = tuple(range(len(shape)))
+        kept = tuple(d for d in every if d not in self.dimensions)
+        count = max(1, min(self.effort.ops, _MOST_OPS))
+        nodes = tuple(Node("add", (1 + n if n else 0, 1), number, ()) for n in range(count))
+        expression = Expression((number, number), nodes, (1 + count,))
+        vertex = Elementwise(expression, (every, kept), len(shape))
         sizes = tuple(min(x.size, n) for x, n in zip(mapping.spans, shape, strict=True))
         part, row = Tensor(number, sizes), Tensor(number, tuple(sizes[d] for d in kept))
-        return codelet_work(vertex, machine, (part, row), (part,)).cycles
+        return codelet_work(vertex, self.machine, (part, row), (part,)).cycles
 
-    def price(mapping: Mapping) -> int:
-        codelet, types = Reduce(dimensions, "add", None, (kind,)), ((kind,), (partial_type(kind),))
-        reduction = ReductionWork(machine, codelet, *types, shape, mapping, code_price)
-        plan = reduction_plan(reduction, machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100)
-        moving = plan.cycles.total - plan.cycles.compute
-        return working(mapping) + effort.sums * plan.cycles.compute + effort.rounds * moving
 
+@lru_cache(1 << 12)
+def _price(region: _Region, mapping: Mapping) -> int:
+    machine, effort, (kind, shape) = region.machine, region.effort, region.tensor
+    types = (kind,), (partial_type(kind),)
+    codelet = Reduce(region.dimensions, "add", None, (kind,))
+    reduction = ReductionWork(machine, codelet, *types, shape, mapping, region.code_price)
+    plan = reduction_plan(reduction, machine.memory.bytes_per_tile * _MEMORY_PERCENT // 100)
+    moving = plan.cycles.total - plan.cycles.compute
+    return region.working(mapping) + effort.sums * plan.cycles.compute + effort.rounds * moving
+
+
+@lru_cache(1 << 10)
+def _even_grid(region: _Region, beside: tuple[Mapping, ...]) -> Mapping:
+    """Return where a region's array lies best.
+
+    Looked at are those of `beside` and even grids, which have to save more than it takes to move
+    the array: what reads it, or what the region makes of it, may want it elsewhere, as convolutions
+    do. A grid on which the region cannot take less is not planned: no tile sums its share faster
+    than all of that into one.
+    """
+    machine, (kind, shape) = region.machine, region.tensor
+    tiles = machine.chip.tiles_per_ipu
+    grids = [
+        Mapping(placement.tiles, placement.spans([Index(d) for d in range(len(shape))], shape))
+        for grain in (1, max(1, GRAIN_BYTES * 8 // ELEMENT_TYPES[kind].bits))
+        for placement in even_grids(shape, tiles, grain)
+    ]
     share, one = Tensor(kind, (over(prod(shape), tiles),)), Tensor(kind, ())
     summing = Reduce((0,), "add", None, (kind,))
-    least = effort.sums * codelet_work(summing, machine, (share, one), (one,)).cycles
-    prices = {mapping: price(mapping) for mapping in beside}
-    best = before = min(beside, key=lambda mapping: prices[mapping])
+    least = region.effort.sums * codelet_work(summing, machine, (share, one), (one,)).cycles
+    best = before = min(beside, key=region)
     for mapping in grids:
-        if working(mapping) + least < prices[best]:
-            prices[mapping] = price(mapping)
-            if prices[mapping] < prices[best]:
-                best = mapping
+        if region.working(mapping) + least < region(best) and region(mapping) < region(best):
+            best = mapping
     part_bytes = bytes_of(Tensor(kind, tuple(span.size for span in best.spans)))
     moving = exchange_price(machine, [arriving(machine, part_bytes)]).cycles
-    if prices[before] - prices[best] <= moving:
-        best = before
-    return None if best == beside[0] else (best, prices[beside[0]] - prices[best])
+    return best if region(before) - region(best) > moving else before

@@ -62,15 +62,14 @@ NO_LAYOUT = Layout()
 
 def heaviest(demands: Iterable[Demand]) -> tuple[Demand, ...]:
     """Return different demands, those that come most often first, users of one place as one."""
-    demand_by_mappings: dict[tuple[Mapping, Mapping], Demand] = {}
+    different: dict[tuple[object, ...], Demand] = {}
     for demand in demands:
-        known = demand_by_mappings.get((demand.born, demand.need))
+        key = demand.born, demand.need, demand.price
+        known = different.get(key)
         if known is not None:
             demand = known._replace(times=known.times + demand.times)
-        demand_by_mappings[(demand.born, demand.need)] = demand
-    return tuple(
-        sorted(demand_by_mappings.values(), key=lambda demand: -demand.times)[:MOST_DEMANDS]
-    )
+        different[key] = demand
+    return tuple(sorted(different.values(), key=lambda demand: -demand.times)[:MOST_DEMANDS])
 
 
 def chosen_initial_layout(
@@ -121,7 +120,7 @@ def cost_of_layout(
         redistributed = redistribution(machine, *tensor, initial_layout, demand.need, code_price)
         cycles += min(
             demand.times * redistributed.cycles + code_price.compared * redistributed.code_bytes,
-            demand.times * demand.most,
+            demand.times * demand.loss(initial_layout),
         )
     if next_mapping is not None:
         redistributed = redistribution(machine, *tensor, next_mapping, initial_layout, code_price)

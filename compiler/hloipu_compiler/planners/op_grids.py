@@ -4,7 +4,7 @@ Tried are the places of its operands, and where users prefer its result. Prices 
 exchanges that bring operands there and the result on to its users, and of the work itself.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,6 +30,18 @@ class Demand(NamedTuple):
     """Name of the instruction."""
     most: int = 1 << 62
     """Cycles that it costs to do without, each time."""
+    price: Callable[[Mapping], int] | None = None
+    """Cycles of the user where the value lies so, if it can work wherever that is."""
+
+    def loss(self, lying: Mapping) -> int:
+        """Return the cycles that it costs to work where the value lies, each time."""
+        if self.price is None:
+            return self.most
+        return max(0, self.price(lying) - self.price(self.need))
+
+    def seen(self, born: Mapping, need: Mapping) -> "Demand":
+        """Return the demand on an array of other sizes, which has the same elements or more."""
+        return self._replace(born=born, need=need, price=None)
 
     def place(self, shape: Sizes) -> Mapping:
         """Return where a value of this shape lies if it serves this user alone.
@@ -114,8 +126,9 @@ def _cost(machine: Machine, op: MovableOp, placement: Placement) -> int:
                 redistributed = redistribution(
                     machine, kind, shape, lies, preference.need, op.code_price
                 )
-                if redistributed.cycles > preference.most:
-                    cycles += preference.most
+                loss = preference.loss(lies)
+                if redistributed.cycles > loss:
+                    cycles += loss
                     continue
                 cycles += redistributed.cycles
                 code += redistributed.code_bytes
