@@ -85,9 +85,14 @@ def test_code_that_was_kept_is_loaded_without_llvm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LLVM takes some 45 MiB; what it said of the processor is kept, and asked for if spoilt."""
-    folder, asked = tmp_path / "cache", []
+    folder, asked = tmp_path / "cache", list[Llvm]()
     real = Llvm.__init__
-    monkeypatch.setattr(Llvm, "__init__", lambda llvm: (asked.append(1), real(llvm))[1])
+
+    def made(llvm: Llvm) -> None:
+        asked.append(llvm)
+        real(llvm)
+
+    monkeypatch.setattr(Llvm, "__init__", made)
 
     def code() -> CodePointer | None:
         compiler = Compiler(folder)
