@@ -229,6 +229,9 @@ class _Levelling:
         for place in places:
             place.amounts.clear()
             place.slowest.clear()
+        for item in items:
+            item.loads.clear()
+            item.priced.clear()
         return best != before
 
     def _may_move(self, item: _Item) -> bool:
@@ -246,7 +249,8 @@ class _Levelling:
         if group is not None:
             tiles, ipu = group.tiles, ipu_of(self.program, group)
             cycles = group_cost(self.program, group, self.machine).work.cycles
-            amounts = np.full((1, tiles.last + 1 - tiles.first), cycles, np.int64)
+            # One number stands for those of all tiles.
+            amounts = np.broadcast_to(np.int64(cycles), (1, tiles.last + 1 - tiles.first))
             item.loads.append(_Loads(ipu, tiles.first, tiles.last + 1, amounts))
             return
         loads: dict[int, list[Load]] = {}

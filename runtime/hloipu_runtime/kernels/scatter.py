@@ -50,6 +50,8 @@ class Form:
     window_elements: int
     count: int
     """Of windows."""
+    one_by_one: bool
+    """Whether windows are combined one after another, so that no row has to be named."""
     moving: tuple[int, ...]
     """The dimensions that rows are numbered by."""
     order: tuple[int, ...]
@@ -61,7 +63,8 @@ class Form:
     table: Sizes
     """Rows, and elements of each."""
     spread: Array | None
-    """How far each row of a window lies behind its first, row-major; None: it is one row."""
+    """How far each row of a window lies behind its first, row-major; None: it is one row, or they
+    are combined `one_by_one`."""
     update_order: tuple[int, ...] | None
     """Batch dimensions of an update, then the window's; None: they come so."""
     row_order: tuple[int, ...] | None
@@ -89,18 +92,21 @@ def form_of(shape: Sizes, indices: Sizes, update: Sizes, dims: ScatterDimensions
     update_order = (*batch, *dims.update_window_dims)
     apart = dims.index_vector_dim in (len(indices), len(indices) - 1) and not batching
     has_points = apart and row_size == prod(window) == 1 and order == tuple(sorted(order))
+    count, elements = prod(rows.batch), prod(window)
+    one_by_one = count <= FEW_WINDOWS or elements >= LARGE_WINDOW_ELEMENTS
     return Form(
         shape,
         window,
-        prod(window),
-        prod(rows.batch),
+        elements,
+        count,
+        one_by_one,
         moving,
         order,
         order == tuple(sorted(order)),
         tuple(int(d) for d in np.argsort(order)),
         rows,
         (prod(shape[d] for d in moving), row_size),
-        _spread([window[d] for d in moving], [shape[d] for d in moving]),
+        None if one_by_one else _spread([window[d] for d in moving], [shape[d] for d in moving]),
         None if update_order == tuple(sorted(update_order)) else update_order,
         None if order == tuple(sorted(order)) else (0, *(1 + d for d in order)),
         tuple((x.limit + 1, x.pitch) for x in rows.starts) or None if has_points else None,
@@ -161,7 +167,7 @@ def scatter_as(
             return owned
         operands, how = owned, how._replace(in_place=True)
     windows = [_windows_first(u, form) for u in updates]
-    if form.count <= FEW_WINDOWS or form.window_elements >= LARGE_WINDOW_ELEMENTS:
+    if form.one_by_one:
         return _one_by_one(operands, indices, windows, form, how)
     tables = operands if form.is_ordered else [np.transpose(o, form.order) for o in operands]
     tables = _owned(tables, how.in_place and all(t.flags.c_contiguous for t in tables))

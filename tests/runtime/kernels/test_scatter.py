@@ -1,4 +1,5 @@
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
@@ -17,9 +18,12 @@ POINTS = ScatterDimensions((), (0,), (0,), 1)
 
 
 @pytest.fixture(params=["few windows apart", "all by rows"], autouse=True)
-def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    form_of.cache_clear()  # it decides which way
     if request.param == "all by rows":
         monkeypatch.setattr(scatter_module, "FEW_WINDOWS", 0)
+    yield
+    form_of.cache_clear()
 
 
 def one_by_one(
@@ -205,3 +209,19 @@ def test_an_operand_that_repeats_one_number_becomes_an_array() -> None:
     form = form_of(x.shape, indices.shape, update.shape, ELEMENTS)
     found = scattering(form, How("add", ("f32",)))(x, indices, update)
     np.testing.assert_array_equal(found, looped(np.zeros((3, 20)), indices, update, np.add))
+
+
+def test_a_large_window_is_put_in_place_in_the_memory_that_is_there() -> None:
+    table, update = np.zeros((514, 512), np.float32), np.ones((512, 500), np.float32)
+    indices = np.array([1, 7], np.int32)
+    dims = ScatterDimensions((0, 1), (), (0, 1), 0)
+    tracemalloc.start()
+    try:
+        (out,) = scatter([table], indices, [update], dims, "assign", ["f32"], in_place=True)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert out is table
+    assert np.array_equal(out[1:513, 7:507], update)
+    assert out.sum() == update.sum()
+    assert peak_bytes < update.nbytes / 4

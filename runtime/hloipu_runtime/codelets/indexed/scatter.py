@@ -150,8 +150,9 @@ class Scatter(Codelet):
             )
         if any(np.may_share_memory(arrays[3], read) for read in arrays[1:3]):
             return None
-        if not (form.is_ordered and arrays[3].flags.c_contiguous):
-            return None  # the kernel would copy all of it
+        is_copied = not (form.is_ordered and arrays[3].flags.c_contiguous)
+        if is_copied and form.count * form.window_elements < prod(results[0].whole):
+            return None  # the kernel copies all of it, which is more than the windows are
         in_place = same_memory(arrays[0], arrays[3])
 
         def run_in_place() -> None:

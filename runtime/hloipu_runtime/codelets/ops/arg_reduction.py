@@ -84,7 +84,7 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
     if few.size <= _FEW_PLACES:
         never_fall = _never_fall(few.tobytes(), few.shape, few.dtype)
     else:
-        never_fall = not (few[..., 1:] < few[..., :-1]).any()
+        never_fall = many_never_fall(few)
     if not never_fall:
         return None  # of equal values the first is not sure to have the lowest place
     lines = rows.reshape(-1, count)
@@ -95,7 +95,7 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         return None
     if few.size == count:
         best_places = few.reshape(count)[at]
-    elif few.size == rows.size:
+    elif few.size == rows.size and few.flags.c_contiguous:
         best_places = few.reshape(lines.shape)[each, at]
     else:
         best_places = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
@@ -111,3 +111,16 @@ _FEW_PLACES = 1 << 10
 def _never_fall(places: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     few = np.frombuffer(places, dtype).reshape(shape)
     return not (few[..., 1:] < few[..., :-1]).any()
+
+
+def many_never_fall(places: Array) -> bool:
+    """Whether numbers never fall along the last dimension; they are compared as they lie."""
+    order = sorted(range(places.ndim - 1), key=lambda d: -abs(places.strides[d]))
+    rows = places.transpose(*order, -1)
+    if not rows.flags.c_contiguous or rows.shape[-1] == 1:
+        return not (rows[..., 1:] < rows[..., :-1]).any()
+    # As one run: row by row takes three times as long.
+    flat = rows.reshape(-1)
+    falls = flat[1:] < flat[:-1]
+    falls[rows.shape[-1] - 1 :: rows.shape[-1]] = False  # from one row to the next
+    return not falls.any()

@@ -50,7 +50,10 @@ class Pad(Codelet):
             inner = size + max(size - 1, 0) * interior
             local.append((before, result.part[d] - before - inner, interior))
         if _is_one_value(value.data):
-            padded = movement.pad(source.data, value.data[(0,) * value.data.ndim], local)
+            out = result.array
+            if out is not None and np.may_share_memory(out, source.data):
+                out = None
+            padded = movement.pad(source.data, value.data[(0,) * value.data.ndim], local, out)
             return [delivered(padded, result)]
         return [_padded_apart(source.data, value.data, local, result)]
 

@@ -167,10 +167,19 @@ def padded_boxes(
     return tuple(shape), tuple(source), tuple(target)
 
 
-def pad(x: Array, value: Array, padding: Sequence[tuple[int, int, int]]) -> Array:
-    """Pad each dimension by (low, high, interior): negative edges crop after interior padding."""
+def pad(
+    x: Array, value: Array, padding: Sequence[tuple[int, int, int]], out: Array | None = None
+) -> Array:
+    """Pad each dimension by (low, high, interior): negative edges crop after interior padding.
+
+    Into `out`, if that is given, which may not share memory with the operand.
+    """
     shape, source, target = _padded_indices(x.shape, tuple(padding))
     kept = x[source]
+    if out is not None and kept.size and kept.shape != shape:
+        out.fill(value)
+        out[target] = kept
+        return out
     if not kept.size:
         return np.full(shape, value, x.dtype)
     if kept.shape == shape:

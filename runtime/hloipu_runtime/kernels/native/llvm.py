@@ -2,22 +2,26 @@
 
 A kernel's text, the processor and LLVM's version name its code: what was compiled for another
 processor is not found. Code is loaded only from a folder that nobody but its user can write to.
+What LLVM says of the processor is kept there too, so that loading code takes no LLVM.
 """
 
 import ctypes
 import hashlib
+import importlib.util
 import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hloipu_runtime.cache_folder import make_room, why_not_own
+from hloipu_runtime.kernels.native.object_code import loaded
+from hloipu_runtime.kernels.native.settings import settings
 
 CodePointer = Callable[[Any], None]
 """A kernel: takes an array of 64-bit integers or the address of a tuple, see `loop.text_of`."""
@@ -34,13 +38,22 @@ _OLDEST = (20,)
 def the_compiler() -> "Compiler | None":
     """Return the process's compiler; None where LLVM is too old, or has none for this processor."""
     try:
-        return Compiler()
+        return Compiler(settings().code_folder)
     except (ImportError, OSError, RuntimeError):
         return None
 
 
-class Compiler:
-    """Compiles and links kernels for the processor that it runs on."""
+class Processor(NamedTuple):
+    """What LLVM says of the processor."""
+
+    name: str
+    """Its own, LLVM's version and what they can do."""
+    halves: bool
+    """Whether it converts f32 to f16 and back, whatever its mode."""
+
+
+class Llvm:
+    """LLVM, for the processor that it runs on. It is imported when it is made."""
 
     def __init__(self) -> None:
         import llvmlite.binding as llvm
@@ -50,24 +63,68 @@ class Compiler:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         self._llvm = llvm
-        self._lock = Lock()
+        self._features = llvm.get_host_cpu_features()
         self._machine = self._target_machine()
-        self._linker = llvm.create_lljit_compiler(self._target_machine())
-        features = llvm.get_host_cpu_features()
-        self.halves = bool(features.get("f16c") or features.get("fullfp16"))
-        """Whether the processor converts f32 to f16 and back, whatever its mode."""
         version = ".".join(map(str, llvm.llvm_version_info))
-        self._name = f"{version} {llvm.get_host_cpu_name()} {features.flatten()} {_OPTIMISATION}"
-        self._functions: dict[str, CodePointer] = {}
+        flags = self._features.flatten()
+        name = f"{version} {llvm.get_host_cpu_name()} {flags} {_OPTIMISATION}"
+        halves = bool(self._features.get("f16c") or self._features.get("fullfp16"))
+        self.processor = Processor(name, halves)
 
     def _target_machine(self) -> Any:
-        llvm = self._llvm
-        return llvm.Target.from_default_triple().create_target_machine(
-            cpu=llvm.get_host_cpu_name(),
-            features=llvm.get_host_cpu_features().flatten(),
+        return self._llvm.Target.from_default_triple().create_target_machine(
+            cpu=self._llvm.get_host_cpu_name(),
+            features=self._features.flatten(),
             opt=_OPTIMISATION,
             jit=True,
         )
+
+    def compiled(self, text: str) -> bytes:
+        """Return the object code of a text; raises RuntimeError."""
+        llvm = self._llvm
+        module = llvm.parse_assembly(text)
+        tuning = llvm.create_pipeline_tuning_options(speed_level=_OPTIMISATION)
+        tuning.loop_vectorization = tuning.loop_interleaving = True
+        tuning.loop_unrolling = tuning.slp_vectorization = False
+        passes = llvm.create_pass_builder(self._machine, tuning)
+        passes.getModulePassManager().run(module, passes)
+        return bytes(self._machine.emit_object(module))
+
+    def linked(self, name: str, code: bytes) -> tuple[int, object]:
+        """Return the address of a function, and what is to be held; raises RuntimeError."""
+        builder = self._llvm.JITLibraryBuilder()
+        library = builder.add_object_img(code).export_symbol(name).link(self._linker, name)
+        return library[name], (library, self._linker)
+
+    @cached_property
+    def _linker(self) -> Any:
+        return self._llvm.create_lljit_compiler(self._target_machine())
+
+
+class Compiler:
+    """Compiles and links kernels for the processor that it runs on."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Look in a folder for what LLVM said of this processor, or ask LLVM."""
+        self._lock = Lock()
+        self._functions: dict[str, CodePointer] = {}
+        path = None if folder is None else _path_of_processor(folder)
+        kept = None if path is None else _read(path)
+        if kept:
+            self._processor = Processor(kept[1:].decode(), halves=kept[:1] == b"1")
+        else:
+            self._processor = self._llvm.processor
+            if path is not None:
+                _write(path, f"{self.halves:d}{self._processor.name}".encode())
+
+    @cached_property
+    def _llvm(self) -> Llvm:
+        return Llvm()
+
+    @property
+    def halves(self) -> bool:
+        """Whether the processor converts f32 to f16 and back, whatever its mode."""
+        return self._processor.halves
 
     def code(
         self, text_of: Callable[[str], str], folder: Path | None, *, compiles: bool
@@ -78,7 +135,7 @@ class Compiler:
         `text_of` gives the text of a function of some name. In `folder`, if there is one, code is
         kept.
         """
-        whole = f"{self._name}\n{text_of('kernel')}"
+        whole = f"{self._processor.name}\n{text_of('kernel')}"
         name = "k" + hashlib.sha256(whole.encode()).hexdigest()
         with self._lock:
             if name in self._functions:
@@ -88,31 +145,48 @@ class Compiler:
             if kept is None and not compiles:
                 return None
             try:
-                code = kept or self._compiled(text_of(name))
+                code = kept or self._llvm.compiled(text_of(name))
                 function = self._linked(name, code)
-            except RuntimeError:  # what LLVM cannot compile or link here is numpy's
+            except (ImportError, OSError, RuntimeError):  # what LLVM cannot do here is numpy's
                 return None
             if path is not None and kept is None:
                 _write(path, code)
             return function
 
-    def _compiled(self, text: str) -> bytes:
-        llvm = self._llvm
-        module = llvm.parse_assembly(text)
-        tuning = llvm.create_pipeline_tuning_options(speed_level=_OPTIMISATION)
-        tuning.loop_vectorization = tuning.loop_interleaving = True
-        tuning.loop_unrolling = tuning.slp_vectorization = False
-        passes = llvm.create_pass_builder(self._machine, tuning)
-        passes.getModulePassManager().run(module, passes)
-        return bytes(self._machine.emit_object(module))
-
     def _linked(self, name: str, code: bytes) -> CodePointer:
-        builder = self._llvm.JITLibraryBuilder()
-        library = builder.add_object_img(code).export_symbol(name).link(self._linker, name)
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(library[name])
-        function.holders = library, self._linker  # type: ignore[attr-defined]  # of the code
+        address, holders = loaded(code, name) or self._llvm.linked(name, code)
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address)
+        function.holders = holders  # type: ignore[attr-defined]  # of the code
         self._functions[name] = function
         return function
+
+
+_PROCESSORS = Path("/proc/cpuinfo")
+_MOST_OF_ONE = 1 << 13
+"""Bytes that it says of one."""
+_OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")
+
+
+def _path_of_processor(folder: Path) -> Path | None:
+    """Return where it is kept what this LLVM says of this processor.
+
+    None where the system does not tell processors apart, or LLVM's files.
+    """
+    with suppress(OSError):
+        with _PROCESSORS.open("rb") as file:  # of many processors all of it takes milliseconds
+            first = file.read(_MOST_OF_ONE).decode("ascii", "replace").split("\n\n")[0]
+        told = [line for line in first.splitlines() if line.startswith(_OF_PROCESSOR)]
+        found = importlib.util.find_spec("llvmlite")
+        if len(told) < len(_OF_PROCESSOR) or found is None or found.origin is None:
+            return None
+        files = [
+            f"{path.name} {status.st_size} {status.st_mtime_ns}"
+            for path in sorted((Path(found.origin).parent / "binding").glob("*llvmlite.*"))
+            for status in (path.stat(),)
+        ]
+        key = hashlib.sha256("\n".join([*told, *files, str(_OPTIMISATION)]).encode())
+        return folder / f"{key.hexdigest()}.processor"
+    return None
 
 
 _DIGEST_BYTES = 32

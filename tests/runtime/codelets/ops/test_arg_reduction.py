@@ -1,10 +1,12 @@
 """The search for an extremum and its place: what the body says, bit for bit."""
 
+from itertools import pairwise, permutations, product
+
 import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
-from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest
+from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest, many_never_fall
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.simulate.functional.whole_tensors import whole_block
 
@@ -75,3 +77,19 @@ def test_numpy_searches_where_it_may() -> None:
     assert [int(y) for y in search(given, [None] * 2)] == [3, 1]
     with pytest.raises(AssertionError):
         search([x, given[1][::-1], *given[2:]], [None] * 2)
+
+
+@pytest.mark.parametrize("sizes", [(5, 7, 300), (3, 1, 2000), (2000, 1), (1300,)])
+def test_many_places_are_looked_at_in_any_order_of_rows(sizes: tuple[int, ...]) -> None:
+    *rows, count = sizes
+    falls = {"nowhere": None, "at the end": -1, "at a row's end": count - 1, "inside": count // 2}
+    for order, (where, at) in product(permutations(range(len(rows))), falls.items()):
+        laid = np.empty((*(rows[d] for d in order), count), np.int32)
+        laid[:] = np.arange(count)
+        if at is not None:
+            laid.reshape(-1)[at] = -1
+        for places in (laid.transpose(*np.argsort(order), -1), np.repeat(laid, 2, -1)[..., ::2]):
+            expected = all(
+                a <= b for row in places.reshape(-1, count).tolist() for a, b in pairwise(row)
+            )
+            assert many_never_fall(places) == expected, (order, where)

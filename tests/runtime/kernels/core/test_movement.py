@@ -129,3 +129,14 @@ def test_dynamic_update_slice_leaves_its_operand_alone_unless_told() -> None:
 def test_concatenate_with_empty_pieces() -> None:
     pieces = [np.ones((2, 0)), np.zeros((2, 1)), np.ones((2, 2))]
     assert movement.concatenate(pieces, 1).tolist() == [[0, 1, 1], [0, 1, 1]]
+
+
+@pytest.mark.parametrize("edges", [(1, 2, 3), (-2, 4, 1), (0, -3, 2), (-9, 1, 0), (5, 0, 0)])
+def test_padding_goes_to_the_memory_that_is_given(edges: tuple[int, int, int]) -> None:
+    x, value = np.arange(1, 41, dtype=np.float32).reshape(8, 5), np.asarray(np.float32(-0.0))
+    padding = [edges, (1, 1, 1)]
+    expected = movement.pad(x, value, padding)
+    memory = np.full((expected.shape[1], expected.shape[0]), np.nan, np.float32).T
+    got = movement.pad(x, value, padding, memory)
+    assert got.tobytes() == expected.tobytes()
+    assert got is memory or not np.isin(expected, x).any()

@@ -1,5 +1,7 @@
 """Compiled code is kept where nobody else can write, found again, and never taken for another."""
 
+import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import pytest
 from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.native import counted, rounding
 from hloipu_runtime.kernels.native.instructions import Instruction
-from hloipu_runtime.kernels.native.llvm import CodePointer, Compiler, address_of
+from hloipu_runtime.kernels.native.llvm import CodePointer, Compiler, Llvm, address_of
 from hloipu_runtime.kernels.native.loop import Kernel, Operand, text_of
 from hloipu_runtime.kernels.native.settings import (
     COMPILING_WORK,
@@ -66,12 +68,47 @@ def test_code_is_kept_and_not_taken_where_it_may_be_another(tmp_path: Path) -> N
         assert _code(folder, compiles=False) is None, what
 
 
-def test_what_cannot_be_linked_is_left_to_numpy(tmp_path: Path) -> None:
+def test_what_cannot_be_linked_is_left_to_numpy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Llvm, "compiled", lambda llvm, text: b"no object file")
     compiler = Compiler()
-    compiler._compiled = lambda text: b"no object file"  # type: ignore[method-assign]
     made = compiler.code(lambda name: text_of(NEGATE, name), tmp_path / "cache", compiles=True)
     assert made is None
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.skipif(
+    (sys.platform, platform.machine()) != ("linux", "x86_64"), reason="LLVM links it"
+)
+def test_code_that_was_kept_is_loaded_without_llvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LLVM takes some 45 MiB; what it said of the processor is kept, and asked for if spoilt."""
+    folder, asked = tmp_path / "cache", list[Llvm]()
+    real = Llvm.__init__
+
+    def made(llvm: Llvm) -> None:
+        asked.append(llvm)
+        real(llvm)
+
+    monkeypatch.setattr(Llvm, "__init__", made)
+
+    def code() -> CodePointer | None:
+        compiler = Compiler(folder)
+        return compiler.code(lambda name: text_of(NEGATE, name), folder, compiles=True)
+
+    assert code()
+    assert len(asked) == 1
+    (kept,) = folder.glob("*.processor")
+    assert code()
+    assert len(asked) == 1  # still
+    told = Compiler(folder)._processor
+    assert told == Llvm().processor
+    asked.clear()
+    kept.write_bytes(b"0another processor")
+    assert Compiler(folder)._processor == told
+    assert len(asked) == 1
 
 
 def test_numbers_have_no_address() -> None:
