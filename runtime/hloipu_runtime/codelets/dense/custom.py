@@ -7,6 +7,7 @@ from hloipu_runtime.codelets.core.codelet import (
     ALL,
     Array,
     Blocks,
+    Bound,
     Codelet,
     Index,
     Indexing,
@@ -79,6 +80,14 @@ class LapackCall(Codelet):
         matrices = [block.part[count:] for block in results]
         computed = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
         return [spread(x, operands[0].grid, shared.grid) for x in computed]
+
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run`; of whole tensors the call of the routine alone."""
+        if results[0].grid:
+            return super().bound(operands, results)
+        count, attributes = self._batch_rank(operands[0].part), dict(self.attributes)
+        matrices = [block.part[count:] for block in results]
+        return lambda arrays, outs: call_lapack(self.target, arrays, attributes, matrices)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one worker a matrix; of a triangular solve, a right-hand side."""
