@@ -94,11 +94,14 @@ def gathering(
     place = _placing(dims, window_dims, len(indices_shape), rank)
     trim = index_of(slice(None if d in moving else n) for d, n in enumerate(slice_sizes))
     anything = np.zeros(indices_shape, np.int64)
-    batch_shape, starts = index_columns(anything, dims.index_vector_dim, dims.start_index_map, batching)
+    batch_shape, starts = index_columns(
+        anything, dims.index_vector_dim, dims.start_index_map, batching
+    )
     along = {d: clamp_starts(starts[d], limits[d]) for d, _ in batching}
     at_of: dict[int, tuple[Any, ...]] = {
         d: (*(slice(None),) * dims.index_vector_dim, k, ...)
-        if dims.index_vector_dim < len(indices_shape) else (...,)
+        if dims.index_vector_dim < len(indices_shape)
+        else (...,)
         for k, d in enumerate(dims.start_index_map)
     }
 

@@ -85,7 +85,9 @@ def _solve(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
             rows = rows - matmul(a[..., start:stop, :start], x[..., :start, :])
         elif not lower and stop < n:
             rows = rows - matmul(a[..., start:stop, stop:], x[..., stop:, :])
-        _put_product(matmul, inverse[..., start // _BLOCK, : stop - start, : stop - start], rows, place)
+        _put_product(
+            matmul, inverse[..., start // _BLOCK, : stop - start, : stop - start], rows, place
+        )
     if inverse.size <= _MOST_KEPT:
         idle.append(inverses)
     return x
