@@ -20,7 +20,6 @@ from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.reduction import (
     MANY_ROWS,
     SHORT_AXIS,
-    SHORT_ELEMENTS,
     is_plain,
     reduce_monoid,
     take_in,
@@ -208,15 +207,21 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero
     start = None if folds else float(identity(monoid, dtype))
     wanted = dtype if is_exact else None  # numpy would add small integers up in larger ones
-    # Numpy's loop begins anew for each short row, a kernel's does not; more are no longer numpy's.
-    has_short_rows = monoid == "add" and 1 < prod(seen[axis + 1 :]) <= SHORT_AXIS
-    is_kernels = has_short_rows and _MANY <= prod(seen) < SHORT_ELEMENTS
+    rows = prod(seen[:axis]), seen[axis], prod(seen[axis + 1 :])
+    # Numpy's loop begins anew for each short row, a kernel's does not.
+    is_kernels = monoid == "add" and 1 < rows[2] <= SHORT_AXIS and prod(seen) >= _MANY
 
     def run(x: Array, init: Array) -> Array:
-        if not x.flags.c_contiguous or (is_kernels and settings().compiles):
+        if not x.flags.c_contiguous:
             return general(x, init)
-        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, wanted, keepdims=keeps)
-        if not keeps:
+        found: Array | None = None
+        if is_kernels and settings().compiles:
+            from hloipu_runtime.kernels.native.short_rows import sum_natively
+
+            found = sum_natively(x.reshape(rows))
+        if found is None:
+            found = reduce_along(x if keeps else x.reshape(seen), axis, wanted, keepdims=keeps)
+        if found.shape != left:
             found = np.asarray(found).reshape(left)
         if folds:
             combined = np.asarray(ufunc(init, found))
