@@ -59,6 +59,8 @@ class Compiled:
         self._written: Written | None = None
         self._code: CodePointer | None = None
         self._looked = 0
+        self.strides: tuple[tuple[int, ...] | None, ...] = ()
+        """Of what code leaves, once it is there; None: row-major."""
         self._outside: tuple[ValueId, ...] = ()
         self._layout: list[tuple[int, ...]] = []
         self._types: list[type] = []
@@ -104,7 +106,7 @@ class Compiled:
         if self._code is None:
             self.stays_in_python = looks > 1
             return False
-        self._outside = self._written.outside
+        self._outside, self.strides = self._written.outside, self._written.strides
         self._one_thread = on_one_thread() if self._written.multiplies else _NOTHING
         self._layout = [values[v].strides for v in self._outside]
         self._types = [np.ndarray] * len(self._layout)
@@ -160,7 +162,12 @@ class SmallNodes:
         if outside is None:
             self._began = perf_counter()
             return True
-        left = [np.empty(shape, dtype) for shape, dtype in self._forms]
+        from hloipu_runtime.simulate.functional.region_values import empty_as
+
+        left = [
+            np.empty(shape, dtype) if strides is None else empty_as(shape, dtype, strides)
+            for (shape, dtype), strides in zip(self._forms, compiled.strides, strict=True)
+        ]
         compiled.run(outside, left)
         for v in self._frees:
             values[v] = None
