@@ -23,7 +23,7 @@ from hloipu_runtime.codelets.core.native_lowering import lowered
 from hloipu_runtime.codelets.core.native_running import Prepared, WholeCall, layout_of, whole_call
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.core.straight import Call, Straight
-from hloipu_runtime.kernels.core.blocks import LAYING_WORK, Array
+from hloipu_runtime.kernels.core.blocks import LAYING_WORK, NATIVE_WORK, Array
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.llvm import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
@@ -227,7 +227,7 @@ def natively(
     native = native_expression(expression)
     whole: WholeCall | None = None
     looks, is_missing = 0, True
-    copies = work >= LAYING_WORK
+    others, copies = work >= NATIVE_WORK, work >= LAYING_WORK  # of arrays that lie otherwise
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
         nonlocal whole, looks, is_missing
@@ -239,7 +239,7 @@ def natively(
                 looks, is_missing = native.looks, False
                 whole = native.whole_call(shapes, shape) or whole
         computed = None if whole is None else whole(arrays, outs)
-        if computed is None and not is_missing:
+        if computed is None and others and not is_missing:
             computed = native.run(arrays, outs, shape, copies=copies)
             is_missing = computed is None and (looks < MOST_LOOKS or not copies)
         return plain(arrays, outs) if computed is None else computed
