@@ -133,8 +133,8 @@ class _Inverses:
             corner, product = np.empty(given.shape, dtype), np.empty(given.shape, dtype)
             multiply = multiplying(given.shape, given.shape)
             self._calls += [
-                partial(_put_product, multiply, given, right, corner),
-                partial(_put_product, multiply, left, corner, product),
+                _product_call(multiply, given, right, corner),
+                _product_call(multiply, left, corner, product),
                 partial(np.negative, product, wanted),
             ]
             half *= 2
@@ -146,6 +146,14 @@ class _Inverses:
         for call in self._calls:
             call()
         return self._inverse
+
+
+def _product_call(
+    multiply: Callable[..., Array], a: Array, b: Array, out: Array
+) -> Callable[[], object]:
+    if isinstance(multiply, np.ufunc):
+        return partial(multiply, a, b, out)
+    return partial(_put_product, multiply, a, b, out)
 
 
 def _put_product(multiply: Callable[..., Array], a: Array, b: Array, out: Array) -> None:
