@@ -416,6 +416,38 @@ def test_what_compiled_nodes_leave_lies_as_the_plain_path_has_it(
     assert runs[0] == runs[1]
 
 
+REFUSED = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[6,4,4] parameter(0) y = f32[6] parameter(1) o = f32[] constant(0)
+  s = f32[6,4,4] sine(x) e = f32[6,4,4] exponential(s) t = f32[6,4,4] tanh(e)
+  q = f32[6,4,4] sqrt(e) m = f32[6,4,4] multiply(t, q)
+  i = s32[4,2] constant({{0,0},{1,2},{2,1},{3,3}})
+  d = f32[6,4] gather(m, i), offset_dims={0}, collapsed_slice_dims={1,2}, start_index_map={1,2},
+    index_vector_dim=1, slice_sizes={6,1,1}
+  k = f32[6] reduce(d, o), dimensions={1}, to_apply=add
+  h = f32[6] multiply(k, y) c = f32[6] cosine(h) l = f32[6] logistic(c) p = f32[6] power(l, y)
+  w = f32[6] divide(p, h) ROOT r = f32[6] subtract(w, l)
+}
+"""
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+def test_halves_are_compiled_where_the_whole_cannot_be(at_once: list[bool]) -> None:
+    program = hloipu.compile(REFUSED, target="gc200").program
+    given = given_arrays(program.parameters, random_arguments(parse(REFUSED), 3))
+    outputs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            engine = FunctionalEngine(program)
+            for _ in range(3):
+                host = Arrays(dict(given))
+                engine.run(host, Counts())
+        outputs.append([x.tobytes() for x in host.outputs.values()])
+    assert at_once
+    assert outputs[0] == outputs[1]
+
+
 ENTERED = """HloModule m
 body {
   state = (s32[], f32[8]) parameter(0) k = s32[] get-tuple-element(state), index=0

@@ -7,7 +7,7 @@ a run.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import groupby
+from itertools import accumulate, groupby
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -133,9 +133,18 @@ class SmallNodes:
     """Nodes one after another, which leave some results."""
 
     def __init__(
-        self, nodes: Sequence[Node], table: Sequence[Value], first: Values, steps: int
+        self,
+        nodes: Sequence[Node],
+        table: Sequence[Value],
+        first: Values,
+        steps: int,
+        whole: "SmallNodes | None" = None,
     ) -> None:
-        """Begin with the nodes; `steps` is how often a run is told that one is done."""
+        """Begin with the nodes; `steps` is how often a run is told that one is done.
+
+        They are part of a `whole`, if that is given, and compiled where that cannot be.
+        """
+        self._whole = whole
         freed = {v for node in nodes for v in node.frees}
         self._results = [
             v for node in nodes for v in node.writes if v not in freed and first[v] is None
@@ -157,6 +166,8 @@ class SmallNodes:
         """Run the nodes, or return True where Python is to."""
         compiled = self._compiled
         if compiled.stays_in_python or not settings().compiles:
+            return True
+        if self._whole is not None and not self._whole._compiled.stays_in_python:
             return True
         outside = compiled.outside(values)
         if outside is None:
@@ -362,8 +373,20 @@ def small_runs(
 def _worth_compiling(
     places: Sequence[int], nodes: Sequence[Node], first: Values
 ) -> Iterator[tuple[int, int]]:
-    if sum(_ops(nodes[n]) for n in places if not is_known(nodes[n], first)) >= FEWEST_OPS:
+    if are_worth_compiling([nodes[n] for n in places], first):
         yield places[0], places[-1] + 1
+
+
+def are_worth_compiling(nodes: Sequence[Node], first: Values) -> bool:
+    """Whether nodes are enough ops for a call."""
+    return sum(_unknown_ops(node, first) for node in nodes) >= FEWEST_OPS
+
+
+def middle_of(nodes: Sequence[Node], first: Values) -> int | None:
+    """Return where nodes are cut in halves of ops; None: all are one node's."""
+    ops = list(accumulate(_unknown_ops(node, first) for node in nodes))
+    fewer = [min(before, ops[-1] - before) for before in ops]
+    return 1 + fewer.index(max(fewer)) if max(fewer) else None
 
 
 def _is_view(node: Node) -> bool:
@@ -377,8 +400,10 @@ def _is_view(node: Node) -> bool:
     return cuts_of(piece)[0] != tuple(slice(0, size) for size in piece.view)
 
 
-def _ops(node: Node) -> int:
+def _unknown_ops(node: Node, first: Values) -> int:
     """Return how many ops a node is, for each of which Python calls numpy."""
+    if is_known(node, first):
+        return 0
     what: Any = node.what
     expressions = getattr(what, "expressions", None) or [getattr(what, "expression", None)]
     ops = (op.op for x in expressions if x is not None for op in x.nodes)
