@@ -7,6 +7,7 @@ a run.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import accumulate, groupby
 from math import prod
 from time import perf_counter
@@ -154,6 +155,8 @@ class SmallNodes:
             (table[v].shape, storage_dtype(table[v].element_type)) for v in self._results
         ]
 
+        self._making: list[Callable[[], Array]] = []
+
         def write(values: Values) -> "Written":
             from hloipu_runtime.simulate.functional.loop_writer import written_nodes
 
@@ -173,12 +176,7 @@ class SmallNodes:
         if outside is None:
             self._began = perf_counter()
             return True
-        from hloipu_runtime.simulate.functional.region_values import empty_as
-
-        left = [
-            np.empty(shape, dtype) if strides is None else empty_as(shape, dtype, strides)
-            for (shape, dtype), strides in zip(self._forms, compiled.strides, strict=True)
-        ]
+        left = [make() for make in self._making or self._made_ready()]
         compiled.run(outside, left)
         for v in self._frees:
             values[v] = None
@@ -187,6 +185,16 @@ class SmallNodes:
         if self._steps:
             counts.advance(self._steps)
         return False
+
+    def _made_ready(self) -> list[Callable[[], Array]]:
+        """Return what makes the arrays that code leaves its results in."""
+        from hloipu_runtime.simulate.functional.region_values import empty_as
+
+        self._making = [
+            partial(np.empty, *form) if strides is None else partial(empty_as, *form, strides)
+            for form, strides in zip(self._forms, self._compiled.strides, strict=True)
+        ]
+        return self._making
 
     def ended(self) -> None:
         """Take notice that Python has run the nodes."""
