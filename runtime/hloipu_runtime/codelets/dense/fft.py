@@ -7,7 +7,7 @@ frequency k1 + n1 k2 (J. W. Cooley and J. W. Tukey, Math. Comp. 19, 1965).
 """
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, ClassVar
 
@@ -120,7 +120,7 @@ class Twiddle(Codelet):
         (block,) = operands
         if prod(block.grid) * prod(block.part[d] for d in self.dimensions) > _MOST_FACTORS:
             return super().bound(operands, results)
-        factors = cache(partial(self._factors, block))
+        factors = lru_cache(maxsize=1)(partial(self._factors, block))
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             with quietly():

@@ -1,7 +1,7 @@
 """The LAPACK calls for which numpy has no routine, matrix by matrix through scipy.linalg.lapack."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,7 +23,7 @@ def available() -> bool:
     return find_spec("scipy") is not None
 
 
-@cache
+@lru_cache(maxsize=64)
 def _routine(name: str, dtype: np.dtype[Any]) -> Any:
     """Return scipy's wrapper of a routine for a dtype."""
     try:
