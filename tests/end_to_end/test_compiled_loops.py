@@ -372,6 +372,82 @@ def test_small_nodes_are_compiled_together(
             assert value.tobytes() == fast[name].tobytes(), name
 
 
+VIEWS = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[8,20] parameter(0) s = f32[8,20] sine(x) n = f32[20,8] transpose(s), dimensions={1,0}
+  f = f32[4,20] slice(s), slice={[0:8:2], [0:20]} g = f32[4,20] slice(s), slice={[1:8:2], [0:20]}
+  a = f32[4,20] add(f, g) h = f32[2,20] slice(a), slice={[0:4:2], [0:20]}
+  i = f32[2,20] slice(a), slice={[1:4:2], [0:20]} b = f32[2,20] multiply(h, i)
+  o = f32[] constant(0) t = f32[20] reduce(b, o), dimensions={0}, to_apply=add
+  w = f32[4,20] broadcast(t), dimensions={1} c = f32[4,20] divide(g, w)
+  m = f32[20,8] broadcast(t), dimensions={0} d = f32[20,8] power(n, m)
+  j = f32[4] reduce(c, o), dimensions={1}, to_apply=add
+  k = f32[20] reduce(d, o), dimensions={1}, to_apply=add
+  ROOT r = (f32[4], f32[20]) tuple(j, k)
+}
+"""
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+@pytest.mark.parametrize("most", [5, 6, 7, 8])
+def test_what_compiled_nodes_leave_lies_as_the_plain_path_has_it(
+    most: int, at_once: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_turns, "MOST_TOGETHER", most)
+    left: list[Array] = []
+    run = loop_turns.Compiled.run
+
+    def seen(self: Any, outside: list[Array], made: list[Array]) -> None:
+        left.extend(made)
+        run(self, outside, made)
+
+    monkeypatch.setattr(loop_turns.Compiled, "run", seen)
+    program = hloipu.compile(VIEWS, target="gc200").program
+    given = given_arrays(program.parameters, random_arguments(parse(VIEWS), 3))
+    runs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            host = Arrays(dict(given))
+            FunctionalEngine(program).run(host, Counts())
+        runs.append([x.tobytes() for x in host.outputs.values()])
+    assert at_once
+    assert ((4, 20), (160, 4)) in [(x.shape, x.strides) for x in left]
+    assert runs[0] == runs[1]
+
+
+REFUSED = """HloModule m
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a, b) }
+ENTRY main {
+  x = f32[6,4,4] parameter(0) y = f32[6] parameter(1) o = f32[] constant(0)
+  s = f32[6,4,4] sine(x) e = f32[6,4,4] exponential(s) t = f32[6,4,4] tanh(e)
+  q = f32[6,4,4] sqrt(e) m = f32[6,4,4] multiply(t, q)
+  i = s32[4,2] constant({{0,0},{1,2},{2,1},{3,3}})
+  d = f32[6,4] gather(m, i), offset_dims={0}, collapsed_slice_dims={1,2}, start_index_map={1,2},
+    index_vector_dim=1, slice_sizes={6,1,1}
+  k = f32[6] reduce(d, o), dimensions={1}, to_apply=add
+  h = f32[6] multiply(k, y) c = f32[6] cosine(h) l = f32[6] logistic(c) p = f32[6] power(l, y)
+  w = f32[6] divide(p, h) ROOT r = f32[6] subtract(w, l)
+}
+"""
+
+
+@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+def test_halves_are_compiled_where_the_whole_cannot_be(at_once: list[bool]) -> None:
+    program = hloipu.compile(REFUSED, target="gc200").program
+    given = given_arrays(program.parameters, random_arguments(parse(REFUSED), 3))
+    outputs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            engine = FunctionalEngine(program)
+            for _ in range(3):
+                host = Arrays(dict(given))
+                engine.run(host, Counts())
+        outputs.append([x.tobytes() for x in host.outputs.values()])
+    assert at_once
+    assert outputs[0] == outputs[1]
+
+
 ENTERED = """HloModule m
 body {
   state = (s32[], f32[8]) parameter(0) k = s32[] get-tuple-element(state), index=0

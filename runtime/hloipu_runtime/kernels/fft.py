@@ -6,6 +6,7 @@ from typing import Literal
 import numpy as np
 
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.quiet import quietly
 
 KINDS = ("FFT", "IFFT", "RFFT", "IRFFT")
 
@@ -17,7 +18,7 @@ def fft(x: Array, kind: str, fft_length: tuple[int, ...]) -> Array:
     the last dim; IRFFT takes those back to n real values and, like every inverse, divides by the
     number of elements transformed. f32 and c64 are computed in single precision.
     """
-    with np.errstate(all="ignore"):
+    with quietly():
         return _transform(x, kind, fft_length)
 
 

@@ -92,15 +92,24 @@ def gathering(
     limits = {d: shape[d] - slice_sizes[d] for d in indexed}
     window_dims = [d for d in moving if slice_sizes[d] != 1] + still
     place = _placing(dims, window_dims, len(indices_shape), rank)
+    trim = index_of(slice(None if d in moving else n) for d, n in enumerate(slice_sizes))
+    anything = np.zeros(indices_shape, np.int64)
+    batch_shape, starts = index_columns(
+        anything, dims.index_vector_dim, dims.start_index_map, batching
+    )
+    along = {d: clamp_starts(starts[d], limits[d]) for d, _ in batching}
+    at_of: dict[int, tuple[Any, ...]] = {
+        d: (*(slice(None),) * dims.index_vector_dim, k, ...)
+        if dims.index_vector_dim < len(indices_shape)
+        else (...,)
+        for k, d in enumerate(dims.start_index_map)
+    }
 
     def general(operand: Array, indices: Array) -> Array:
-        batch_shape, starts = index_columns(
-            indices, dims.index_vector_dim, dims.start_index_map, batching
-        )
-        columns = [clamp_starts(starts[d], limits[d]) for d in moving]
-        extents = [None if d in moving else n for d, n in enumerate(slice_sizes)]
-        trimmed = operand[index_of(map(slice, extents))]
-        return place(_pick(trimmed, moving, still, columns, slice_sizes, batch_shape))
+        columns = [
+            along[d] if d in along else clamp_starts(indices[at_of[d]], limits[d]) for d in moving
+        ]
+        return place(_pick(operand[trim], moving, still, columns, slice_sizes, batch_shape))
 
     singles = all(slice_sizes[d] == (1 if d in moving else shape[d]) for d in range(rank))
     leading = [d for d in (*moving, *still) if shape[d] != 1]
@@ -195,6 +204,13 @@ def _pick(
             rows = rows * x.shape[d] + column
         table = view.reshape((-1, *(x.shape[d] for d in still)))
         return table.take(np.broadcast_to(rows, batch_shape), axis=0, mode="clip")
+    # Numbers would give a view.
+    columns = [
+        np.asarray(c) if c.shape == batch_shape else np.broadcast_to(c, batch_shape)
+        for c in columns
+    ]
+    if not sliding:
+        return np.asarray(view[tuple(columns)])
     windows = as_strided(
         view,
         (
@@ -209,7 +225,6 @@ def _pick(
         ),
         writeable=False,
     )
-    columns = [np.broadcast_to(c, batch_shape) for c in columns]
     return windows[tuple(columns)]
 
 

@@ -228,24 +228,39 @@ def _one_by_one(
 def _one_window(form: Form, how: How, x: Array, indices: Array, update: Array) -> Array:
     """Do what `_one_by_one` does with the only window of a scatter of one operand."""
     out = x.copy() if x.flags.c_contiguous else contiguous(x)
+    if how.combiner == "assign":
+        _put_window(form, out, indices, update.reshape(form.window))
+        return out
     for _, at in _few_windows(form, indices.tobytes(), indices.shape, indices.dtype):
-        if how.combiner == "assign":
-            out[at] = update.reshape(form.window)
-        else:
-            from hloipu_runtime.kernels.scatter_rows import combine_window
+        from hloipu_runtime.kernels.scatter_rows import combine_window
 
-            window = update.reshape(form.window)
-            combine_window([out[at]], [window], how.combiner, how.element_types)
+        window = update.reshape(form.window)
+        combine_window([out[at]], [window], how.combiner, how.element_types)
     return out
 
 
-def decided_place(scatter: Callable[..., Array], indices: Array) -> tuple[Any, ...] | None:
-    """Return where what `scattering` gave puts its only window; None where it does not put one."""
+def _put_window(form: Form, out: Array, indices: Array, window: Array) -> None:
+    for _, at in _few_windows(form, indices.tobytes(), indices.shape, indices.dtype):
+        out[at] = window
+
+
+def putting(
+    scatter: Callable[..., Array], indices: Array, update: Array, *, is_decided: bool
+) -> Callable[[Array], Callable[[], object]] | None:
+    """Return what makes the call that puts the only window of a `scattering` into an array.
+
+    None where it does not put one. Where indices are decided, so is the place.
+    """
     if not isinstance(scatter, partial) or scatter.func is not _one_window:
         return None
     form, how = scatter.args
+    if how.combiner != "assign":
+        return None
+    window = update.reshape(form.window)
+    if not is_decided:
+        return lambda out: partial(_put_window, form, out, indices, window)
     windows = _few_windows(form, indices.tobytes(), indices.shape, indices.dtype)
-    return windows[0][1] if windows and how.combiner == "assign" else None
+    return (lambda out: partial(out.__setitem__, windows[0][1], window)) if windows else None
 
 
 @lru_cache(maxsize=4096)

@@ -12,13 +12,14 @@ from hloipu_runtime.codelets.core.arranging import Labels, arranged
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight, Take, row_major
+from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.reduction import (
+    MANY_ROWS,
     SHORT_AXIS,
-    SHORT_ELEMENTS,
     is_plain,
     reduce_monoid,
     take_in,
@@ -192,28 +193,37 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
 
     seen, axis = _as_numpys(shape, along)
     is_numpys = axis >= 0 and is_plain(seen, axis)
-    narrow = is_narrow(kind)
-    if not (is_numpys and (narrow or kind in ("f32", "f64"))) or monoid not in (
-        "add",
-        "minimum",
-        "maximum",
-    ):
+    narrow, dtype = is_narrow(kind), storage_dtype(kind)
+    is_exact = kind == "pred" or (dtype.kind in "iu" and ELEMENT_TYPES[kind].bits >= 8)
+    folds = is_exact or monoid in ("add", "multiply")
+    if not is_numpys or not (is_exact or narrow or kind in ("f32", "f64")):
         return general
+    if not folds and monoid not in ("minimum", "maximum"):
+        return general
+    if monoid == "multiply" and prod(seen) > MANY_ROWS and seen[axis] > SHORT_AXIS:
+        return general  # of floats, halves fold side by side
     keeps = seen == shape
     left = tuple(1 if d in along else n for d, n in enumerate(shape))
     ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero
-    start, sums = float(identity(monoid, storage_dtype(kind))), monoid == "add"
-    # Numpy's loop begins anew for each short row, a kernel's does not; more are no longer numpy's.
-    has_short_rows = sums and 1 < prod(seen[axis + 1 :]) <= SHORT_AXIS
-    is_kernels = has_short_rows and _MANY <= prod(seen) < SHORT_ELEMENTS
+    start = None if folds else float(identity(monoid, dtype))
+    wanted = dtype if is_exact else None  # numpy would add small integers up in larger ones
+    rows = prod(seen[:axis]), seen[axis], prod(seen[axis + 1 :])
+    # Numpy's loop begins anew for each short row, a kernel's does not.
+    is_kernels = monoid == "add" and 1 < rows[2] <= SHORT_AXIS and prod(seen) >= _MANY
 
     def run(x: Array, init: Array) -> Array:
-        if not x.flags.c_contiguous or (is_kernels and settings().compiles):
+        if not x.flags.c_contiguous:
             return general(x, init)
-        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, keepdims=keeps)
-        if not keeps:
+        found: Array | None = None
+        if is_kernels and settings().compiles:
+            from hloipu_runtime.kernels.native.short_rows import sum_natively
+
+            found = sum_natively(x.reshape(rows))
+        if found is None:
+            found = reduce_along(x if keeps else x.reshape(seen), axis, wanted, keepdims=keeps)
+        if found.shape != left:
             found = np.asarray(found).reshape(left)
-        if sums:
+        if folds:
             combined = np.asarray(ufunc(init, found))
             return round_to(combined, kind) if narrow else combined
         # Which of two zeros wins an extremum numpy leaves open.

@@ -23,7 +23,7 @@ from hloipu_runtime.codelets.core.native_running import Prepared, WholeCall, lay
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.codelets.core.straight import Call, Straight
 from hloipu_runtime.codelets.core.tensors import Bound
-from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.blocks import LAYING_WORK, NATIVE_WORK, Array
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.llvm import CodePointer, the_compiler
 from hloipu_runtime.kernels.native.loop import text_of
@@ -61,9 +61,17 @@ class NativeExpression:
         """What no run has, by how arrays lie: each takes one, or makes one, and puts it back."""
 
     def run(
-        self, arrays: Sequence[Array], outs: Sequence[Array | None], shape: Sizes
+        self,
+        arrays: Sequence[Array],
+        outs: Sequence[Array | None],
+        shape: Sizes,
+        *,
+        copies: bool = True,
     ) -> list[Array] | None:
-        """Compute the results; None where numpy is to: kernels do not pay yet, or cannot write."""
+        """Compute the results; None where numpy is to: kernels do not pay yet, or cannot write.
+
+        Where `copies` is not set, so it is where arrays would have to be laid anew for them.
+        """
         if not self._is_looked_for:
             return None
         assert self._staged is not None
@@ -88,7 +96,7 @@ class NativeExpression:
         try:
             prepared = idle.pop()  # asked for at once: another thread may take the last one
         except IndexError:
-            fresh = self._prepared(shape, whole)
+            fresh = self._prepared(shape, whole, copies=copies)
             if fresh is None:
                 return None
             prepared = fresh
@@ -120,11 +128,11 @@ class NativeExpression:
         assert self._staged is not None
         return whole_call(self._staged, shapes, shape, self._code_of)
 
-    def _prepared(self, shape: Sizes, arrays: Sequence[Array]) -> Prepared | None:
+    def _prepared(self, shape: Sizes, arrays: Sequence[Array], *, copies: bool) -> Prepared | None:
         """Return the stages for operands and results as they lie; None: kernels cannot yet."""
         assert self._staged is not None
         layout = layout_of(self._staged, shape, arrays)
-        if layout is None:
+        if layout is None or (layout.copies and not copies):
             return None
         prepared = Prepared(self._staged, layout, self._code_of)
         if not prepared.is_ready:
@@ -219,6 +227,7 @@ def natively(
     native = native_expression(expression)
     whole: WholeCall | None = None
     looks, is_missing = 0, True
+    others, copies = work >= NATIVE_WORK, work >= LAYING_WORK  # of arrays that lie otherwise
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
         nonlocal whole, looks, is_missing
@@ -230,9 +239,9 @@ def natively(
                 looks, is_missing = native.looks, False
                 whole = native.whole_call(shapes, shape) or whole
         computed = None if whole is None else whole(arrays, outs)
-        if computed is None and not is_missing:
-            computed = native.run(arrays, outs, shape)
-            is_missing = computed is None and looks < MOST_LOOKS
+        if computed is None and others and not is_missing:
+            computed = native.run(arrays, outs, shape, copies=copies)
+            is_missing = computed is None and (looks < MOST_LOOKS or not copies)
         return plain(arrays, outs) if computed is None else computed
 
     return run

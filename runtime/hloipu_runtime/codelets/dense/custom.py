@@ -6,7 +6,7 @@ from typing import ClassVar
 from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import require
-from hloipu_runtime.codelets.core.tensors import Array, Blocks, Sizes, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Bound, Sizes, Tensors
 from hloipu_runtime.codelets.costs.matrices import cholesky_work, matrix_work, solve_work
 from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
 from hloipu_runtime.kernels.linear_algebra.lapack_forms import (
@@ -70,6 +70,14 @@ class LapackCall(Codelet):
         matrices = [block.part[count:] for block in results]
         computed = call_lapack(self.target, shared.arrays, dict(self.attributes), matrices)
         return [spread(x, operands[0].grid, shared.grid) for x in computed]
+
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run`; of whole tensors the call of the routine alone."""
+        if results[0].grid:
+            return super().bound(operands, results)
+        count, attributes = self._batch_rank(operands[0].part), dict(self.attributes)
+        matrices = [block.part[count:] for block in results]
+        return lambda arrays, outs: call_lapack(self.target, arrays, attributes, matrices)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of one worker a matrix; of a triangular solve, a right-hand side."""

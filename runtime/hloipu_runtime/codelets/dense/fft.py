@@ -6,14 +6,18 @@ n1, multiply by exp(-+2 pi i k1 i2 / (n1 n2)), transform along n2; element [k1, 
 frequency k1 + n1 k2 (J. W. Cooley and J. W. Tukey, Math. Comp. 19, 1965).
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, codelet
-from hloipu_runtime.codelets.core.grids import share, spread
+from hloipu_runtime.codelets.core.grids import moved, share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
-from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Bound, Tensors
+from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.fft import KINDS, fft
 from hloipu_runtime.machine.costs import TileWork, shared_vertex_cycles, single_vertices_cycles
 from hloipu_runtime.machine.model import Machine
@@ -25,6 +29,8 @@ _TWIDDLE_SLOTS = 4
 """Of one c64 product: 2 loads and 3 vectors of arithmetic, which overlap in part. Assumed."""
 _ROW_SLOTS = 30
 _VERTEX_CYCLES = 11
+_MOST_FACTORS = 1 << 18
+"""That are kept for the next run; *assumed*."""
 
 
 @codelet
@@ -56,9 +62,9 @@ class Fft(Codelet):
         """Transform all rows of all tiles at once."""
         grid = operands[0].grid
         shared = share(operands)
-        axis = len(grid) + self.dimension
-        rows = np.moveaxis(shared.arrays[0], axis, -1)
-        transformed = np.moveaxis(fft(rows, self.kind, (self.length,)), -1, axis)
+        axis, last = len(grid) + self.dimension, shared.arrays[0].ndim - 1
+        rows = moved(shared.arrays[0], axis, last)
+        transformed = moved(fft(rows, self.kind, (self.length,)), last, axis)
         return [spread(transformed, grid, shared.grid)]
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
@@ -96,12 +102,28 @@ class Twiddle(Codelet):
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Multiply, by factors that are computed in double precision."""
+        factors = self._factors(operands[0], operands[0].data.dtype)
+        with quietly():
+            return [np.multiply(operands[0].data, factors, out=results[0].array)]
+
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run`; factors of few elements are computed once."""
         (block,) = operands
+        if prod(block.grid) * prod(block.part[d] for d in self.dimensions) > _MOST_FACTORS:
+            return super().bound(operands, results)
+        factors = lru_cache(maxsize=1)(partial(self._factors, block))
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            with quietly():
+                return [np.multiply(arrays[0], factors(arrays[0].dtype), out=outs[0])]
+
+        return run
+
+    def _factors(self, block: Block, dtype: np.dtype[Any]) -> Array:
         i, j = (_places(block, d) for d in self.dimensions)
         turn = (2 if self.inverse else -2) * np.pi / self.total
-        factors = np.exp(1j * turn * (i * j % self.total)).astype(block.data.dtype)
-        with np.errstate(all="ignore"):
-            return [np.multiply(block.data, factors, out=results[0].array)]
+        factors: Array = np.exp(1j * turn * (i * j % self.total)).astype(dtype)
+        return factors
 
     def may_overwrite(self, operand: int) -> bool:
         """Elements are computed where they lie."""

@@ -25,7 +25,7 @@ from hloipu_runtime.codelets.core.placing import (
     same_memory,
     whole_of_parts,
 )
-from hloipu_runtime.codelets.core.straight import Straight, one_call
+from hloipu_runtime.codelets.core.straight import Straight, Take, one_call
 from hloipu_runtime.codelets.core.tensors import (
     Array,
     Block,
@@ -197,8 +197,8 @@ class DynamicSlice(Codelet):
 
     def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the window as a view."""
-        window = window_at(operands[0].part, results[0].part)
-        return one_call(lambda x, *at: x[window(at)], len(operands), results[0].part)
+        taken = _Taken(operands[0].part, results[0].part)
+        return one_call(taken, len(operands), results[0].part)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge moving the result's elements."""
@@ -327,6 +327,36 @@ def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], 
         return tuple(slices)
 
     return index
+
+
+class _Taken:
+    """Takes the window that starts say."""
+
+    def __init__(self, whole: Sizes, window: Sizes) -> None:
+        self._at, self._whole, self._window = window_at(whole, window), whole, window
+
+    def __call__(self, x: Array, *starts: Array) -> Array:
+        """Return the window as a view."""
+        taken: Array = x[self._at(starts)]
+        return taken
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return a copy as a call, where one start alone matters."""
+        moving = [d for d, n in enumerate(self._whole) if n > self._window[d]]
+        if len(moving) != 1:
+            return None
+        (d,) = moving
+        x, size, start = arguments[0], self._window[d], arguments[1 + d].item
+        before, limit = (slice(None),) * d, self._whole[d] - size
+
+        def copy() -> None:
+            low = start()
+            low = 0 if low < 0 else min(low, limit)
+            out[...] = x[(*before, slice(low, low + size))]
+
+        return [copy]
 
 
 def window_work(machine: Machine, moved: Tensor, data: Sizes) -> TileWork:

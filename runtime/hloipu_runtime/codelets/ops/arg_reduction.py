@@ -6,6 +6,7 @@ else: what it does for one of each order is what it always does.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -74,11 +75,9 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 
     None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
-    others = (d for d in range(x.ndim) if d != dimension)
-    order = (*sorted(others, key=lambda d: -abs(x.strides[d])), dimension)  # that of its memory
+    order, back, count, each = _order(x.shape, x.strides, dimension)
     few = compact(places).transpose(order)
     rows = contiguous(x.transpose(order))
-    count = rows.shape[-1]
     if not few.size or few.shape[-1] != count:
         return None
     if few.size <= _FEW_PLACES:
@@ -89,7 +88,6 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         return None  # of equal values the first is not sure to have the lowest place
     lines = rows.reshape(-1, count)
     at = np.asarray(lines.argmax(-1) if largest else lines.argmin(-1))
-    each = np.arange(len(lines))
     values = lines[each, at]
     if np.count_nonzero(values) != values.size:
         return None
@@ -99,8 +97,23 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         best_places = few.reshape(lines.shape)[each, at]
     else:
         best_places = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
-    back = sorted(range(x.ndim - 1), key=order.__getitem__)
-    return [a.reshape(rows.shape[:-1]).transpose(back) for a in (values, best_places)]
+    shape = rows.shape[:-1]
+    return [a.reshape(shape).transpose(back) for a in (values, best_places)]
+
+
+@lru_cache(maxsize=256)
+def _order(
+    shape: tuple[int, ...], strides: tuple[int, ...], dimension: int
+) -> tuple[tuple[int, ...], tuple[int, ...], int, Array]:
+    """Return the order of memory with one dimension last, and what brings results back.
+
+    Then the size of that dimension, and the numbers of the rows along it.
+    """
+    others = (d for d in range(len(shape)) if d != dimension)
+    order = (*sorted(others, key=lambda d: -abs(strides[d])), dimension)
+    back = tuple(sorted(range(len(shape) - 1), key=order.__getitem__))
+    count = shape[dimension]
+    return order, back, count, np.arange(prod(shape) // max(count, 1))
 
 
 _FEW_PLACES = 1 << 10

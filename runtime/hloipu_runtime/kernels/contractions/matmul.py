@@ -62,7 +62,8 @@ def multiplying(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> Callable[..., Arr
     flops = 2.0 * m * k * n
     if k == 1:
         return np.multiply
-    if batch and (m == n == 1 or m * k * n <= _TINY_PRODUCTS):
+    is_tiny = m * k * n <= _TINY_PRODUCTS and prod(batch) >= _MANY_MATRICES
+    if batch and (m == n == 1 or is_tiny):
         return matmul
     if prod(batch) >= _MANY_MATRICES and m * k * n <= _SMALL_PRODUCTS:
         return _of_many

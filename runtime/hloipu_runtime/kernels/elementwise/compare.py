@@ -109,16 +109,18 @@ def select_on_arrays(
     `take` returns an array of a shape and type that nothing else has.
     """
     maskable = yes.dtype == no.dtype == out.dtype and out.dtype.itemsize in (1, 2, 4, 8)
-    if not maskable or predicate.shape != out.shape or not out.ndim or repeats(predicate):
+    if not maskable or predicate.shape != out.shape or repeats(predicate):
         return None
     if any(np.may_share_memory(out, x) for x in (predicate, yes, no)):
         return None
     if out.size < _FEW_MASKED:
-        return [partial(np.copyto, out, no), partial(np.copyto, out, yes, where=predicate)]
+        if yes.shape != out.shape:
+            yes = np.broadcast_to(yes, out.shape)
+        return [partial(out.__setitem__, ..., no), partial(np.putmask, out, predicate, yes)]
     bits = _bits(out.dtype)
     ones, made, (t, f) = take(out.shape, bits), _as(out, bits), (_as(x, bits) for x in (yes, no))
     return [
-        partial(np.copyto, ones, predicate.view(np.int8)),
+        partial(ones.__setitem__, ..., predicate.view(np.int8)),
         partial(np.bitwise_xor, t, f, made),
         partial(np.multiply, made, ones, made),
         partial(np.bitwise_xor, made, f, made),

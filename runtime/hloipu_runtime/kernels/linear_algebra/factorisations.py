@@ -1,14 +1,21 @@
 """Cholesky decomposition and triangular solve of batches of matrices, without scipy."""
 
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
+
 import numpy as np
 from numpy.linalg import _umath_linalg  # not public, but the only one of numpy's that takes f32
 
 from hloipu_runtime.kernels.contractions.dot import round_result
-from hloipu_runtime.kernels.contractions.matmul import matmul
+from hloipu_runtime.kernels.contractions.matmul import matmul, multiplying
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.quiet import quietly
 
 TRANSPOSES = ("NO_TRANSPOSE", "TRANSPOSE", "ADJOINT")
 _BLOCK = 32
+_MOST_KEPT = 1 << 16
+"""Elements of inverses whose memory is kept for the next solve like this; *assumed*."""
 
 
 def cholesky(a: Array, lower: bool, element_type: str) -> Array:
@@ -21,9 +28,12 @@ def cholesky(a: Array, lower: bool, element_type: str) -> Array:
     if a.size == 0:
         return a.copy()
     factorise = _umath_linalg.cholesky_lo if lower else _umath_linalg.cholesky_up
-    with np.errstate(all="ignore"):
+    with quietly():
         factor = factorise(a, signature=f"{a.dtype.char}->{a.dtype.char}")
-    factor[np.isnan(factor.real).any(axis=(-1, -2))] = np.nan
+    # Each element is part of the one on the diagonal of its row, or column.
+    failed = np.isnan(factor.diagonal(0, -2, -1))
+    if np.count_nonzero(failed):
+        factor[failed.any(axis=-1)] = np.nan
     return round_result(factor, element_type, a.dtype)
 
 
@@ -53,7 +63,7 @@ def triangular_solve(
         flipped, b = not flipped, b.swapaxes(-1, -2)
     if flipped:
         a, lower = a.swapaxes(-1, -2), not lower
-    with np.errstate(all="ignore"):
+    with quietly():
         x = _solve(a, b, lower, unit_diagonal)
     return round_result(x if left_side else x.swapaxes(-1, -2), element_type, b.dtype)
 
@@ -61,51 +71,100 @@ def triangular_solve(
 def _solve(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
     n = a.shape[-1]
     starts = range(0, n, _BLOCK)
-    inverses = _inverse_diagonal_blocks(a, lower, unit_diagonal)
+    idle = _idle(a.shape, a.dtype, lower, unit_diagonal)
+    try:
+        inverses = idle.pop()  # asked for at once: a thread may take the last one
+    except IndexError:
+        inverses = _Inverses(a.shape, a.dtype, lower, unit_diagonal)
+    inverse = inverses.of(a)
     x = np.empty(b.shape, b.dtype)
     for start in starts if lower else reversed(starts):
         stop = min(start + _BLOCK, n)
-        rows = b[..., start:stop, :]
+        rows, place = b[..., start:stop, :], x[..., start:stop, :]
         if lower and start > 0:
             rows = rows - matmul(a[..., start:stop, :start], x[..., :start, :])
         elif not lower and stop < n:
             rows = rows - matmul(a[..., start:stop, stop:], x[..., stop:, :])
-        inverse = inverses[..., start // _BLOCK, : stop - start, : stop - start]
-        x[..., start:stop, :] = matmul(inverse, rows)
+        _put_product(
+            matmul, inverse[..., start // _BLOCK, : stop - start, : stop - start], rows, place
+        )
+    if inverse.size <= _MOST_KEPT:
+        idle.append(inverses)
     return x
 
 
-def _inverse_diagonal_blocks(a: Array, lower: bool, unit_diagonal: bool) -> Array:
-    """Return the inverses of the blocks on the diagonal, [..., block, row, column].
+class _Inverses:
+    """Inverses of the blocks on the diagonal, and the calls that make them, which are prepared.
 
     The inverse of [[A, 0], [C, D]] is [[A', 0], [-D' C A', D']], A' and D' the inverses of A and
     D: sizes are doubled from 1 up, all blocks of one size at once.
     """
-    n = a.shape[-1]
-    count = -(-n // _BLOCK)
-    size = min(1 << (n - 1).bit_length(), _BLOCK)
-    blocks = np.zeros((*a.shape[:-2], count, size, size), a.dtype)
-    # The last block may be short; ones on its diagonal keep the rest of it invertible.
-    diagonal = np.einsum("...ii->...i", blocks)
-    diagonal[...] = 1
-    for i in range(count):
-        start, stop = i * _BLOCK, min((i + 1) * _BLOCK, n)
-        blocks[..., i, : stop - start, : stop - start] = a[..., start:stop, start:stop]
-    if unit_diagonal:
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], lower: bool, unit_diagonal: bool
+    ) -> None:
+        *batch, n, _ = shape
+        count = -(-n // _BLOCK)
+        size = min(1 << (n - 1).bit_length(), _BLOCK)
+        blocks = np.zeros((*batch, count, size, size), dtype)
+        self._inverse = np.zeros_like(blocks)
+        ends = [(i * _BLOCK, min((i + 1) * _BLOCK, n)) for i in range(count)]
+        self._places = [
+            (blocks[..., i, : stop - start, : stop - start], (..., *(slice(start, stop),) * 2))
+            for i, (start, stop) in enumerate(ends)
+        ]
+        # The last block may be short; ones on its diagonal keep the rest of it invertible.
+        diagonal, inverted = (np.einsum("...ii->...i", x) for x in (blocks, self._inverse))
         diagonal[...] = 1
-    inverse = np.zeros_like(blocks)
-    np.divide(1, diagonal, out=np.einsum("...ii->...i", inverse))
-    half = 1
-    while half < size:
-        split = (*a.shape[:-2], count, size // (2 * half), 2 * half, size // (2 * half), 2 * half)
-        pairs = np.einsum("...iaib->...iab", blocks.reshape(split))
-        known = np.einsum("...iaib->...iab", inverse.reshape(split))
-        upper_left, lower_right = known[..., :half, :half], known[..., half:, half:]
-        if lower:
-            corner = matmul(pairs[..., half:, :half], upper_left)
-            known[..., half:, :half] = -matmul(lower_right, corner)
-        else:
-            corner = matmul(pairs[..., :half, half:], lower_right)
-            known[..., :half, half:] = -matmul(upper_left, corner)
-        half *= 2
-    return inverse
+        self._calls: list[Callable[[], object]] = []
+        if unit_diagonal:
+            self._calls.append(partial(diagonal.fill, 1))
+        self._calls.append(partial(np.divide, np.ones((), dtype), diagonal, inverted))
+        half = 1
+        while half < size:
+            split = (*batch, count, size // (2 * half), 2 * half, size // (2 * half), 2 * half)
+            pairs, known = (
+                np.einsum("...iaib->...iab", x.reshape(split)) for x in (blocks, self._inverse)
+            )
+            first, second = slice(0, half), slice(half, None)
+            ends_of = (second, first) if lower else (first, second)
+            right, left = (known[..., x, x] for x in reversed(ends_of))
+            given, wanted = pairs[..., *ends_of], known[..., *ends_of]
+            corner, product = np.empty(given.shape, dtype), np.empty(given.shape, dtype)
+            multiply = multiplying(given.shape, given.shape)
+            self._calls += [
+                _product_call(multiply, given, right, corner),
+                _product_call(multiply, left, corner, product),
+                partial(np.negative, product, wanted),
+            ]
+            half *= 2
+
+    def of(self, a: Array) -> Array:
+        """Return the inverses for a batch of matrices, [..., block, row, column]."""
+        for place, index in self._places:
+            place[...] = a[index]
+        for call in self._calls:
+            call()
+        return self._inverse
+
+
+def _product_call(
+    multiply: Callable[..., Array], a: Array, b: Array, out: Array
+) -> Callable[[], object]:
+    if isinstance(multiply, np.ufunc):
+        return partial(multiply, a, b, out)
+    return partial(_put_product, multiply, a, b, out)
+
+
+def _put_product(multiply: Callable[..., Array], a: Array, b: Array, out: Array) -> None:
+    made = multiply(a, b, out)
+    if made is not out:
+        out[...] = made
+
+
+@lru_cache(maxsize=64)
+def _idle(
+    shape: tuple[int, ...], dtype: np.dtype[Any], lower: bool, unit_diagonal: bool
+) -> list[_Inverses]:
+    """Return memories for such inverses that no solve has."""
+    return []

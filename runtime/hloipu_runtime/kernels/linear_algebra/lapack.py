@@ -9,6 +9,7 @@ then differ from XLA's by a sign (a phase, if complex), and the rest is unsuppor
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -26,11 +27,17 @@ def potrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     """Cholesky: (a; uplo) to (factor, info); the other triangle of `a` is left as it was."""
     (a,) = operands
     lower = letter(attributes, "uplo") == "L"
-    factor = cholesky(a, lower, _element_type(a))
-    failed = np.isnan(factor.real).any(axis=(-1, -2))
-    n = a.shape[-1]
-    kept = np.tri(n, dtype=np.bool_) if lower else np.tri(n, dtype=np.bool_).T
-    return [np.where(kept, factor, a), np.asarray(failed).astype(np.int32)]
+    factor = cholesky(a, lower, _ELEMENT_TYPES[a.dtype])
+    failed = np.isnan(factor[..., :1, :1]).any(axis=(-1, -2))
+    np.copyto(factor, a, where=_unread(a.shape[-1], lower))
+    return [factor, np.asarray(failed).astype(np.int32)]
+
+
+@lru_cache(maxsize=64)
+def _unread(n: int, lower: bool) -> Array:
+    """Return where the triangle is that a factorisation does not read."""
+    strict = np.tri(n, k=-1, dtype=np.bool_)
+    return strict.T if lower else strict
 
 
 def trsm(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
@@ -40,7 +47,7 @@ def trsm(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Ar
     solution = triangular_solve(
         a,
         b,
-        _element_type(b),
+        _ELEMENT_TYPES[b.dtype],
         left_side=letter(attributes, "side") == "L",
         lower=letter(attributes, "uplo") == "L",
         unit_diagonal=letter(attributes, "diag") == "U",
@@ -97,9 +104,8 @@ def syevd(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     return [v, w, info]
 
 
-def _element_type(x: Array) -> str:
-    name = x.dtype.name
-    return next(t.name for t in ELEMENT_TYPES.values() if t.storage == name and t.bits >= 32)
+_ELEMENT_TYPES = {np.dtype(t.storage): t.name for t in ELEMENT_TYPES.values() if t.bits >= 32}
+"""The types that are stored as they are."""
 
 
 def _or_nan(

@@ -1,7 +1,7 @@
 """The LAPACK calls for which numpy has no routine, matrix by matrix through scipy.linalg.lapack."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -23,8 +23,9 @@ def available() -> bool:
     return find_spec("scipy") is not None
 
 
-def _routine(name: str, x: Array) -> Any:
-    """Return scipy's wrapper of a routine for the dtype of x."""
+@lru_cache(maxsize=64)
+def _routine(name: str, dtype: np.dtype[Any]) -> Any:
+    """Return scipy's wrapper of a routine for a dtype."""
     try:
         from scipy.linalg.lapack import get_lapack_funcs
     except ImportError as error:
@@ -33,7 +34,7 @@ def _routine(name: str, x: Array) -> Any:
             f"the LAPACK routine {name} is computed by scipy, which is not installed",
             hint="pip install hloipu[lapack]",
         ) from error
-    return get_lapack_funcs((name,), (x,))[0]
+    return get_lapack_funcs((name,), dtype=dtype)[0]
 
 
 Kinds = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
@@ -50,7 +51,7 @@ def _of_each(
     batch = x.shape[:-2]
     results: list[Array] = [np.zeros((*batch, *shape), dtype) for shape, dtype in kinds]
     if x.size:
-        routine = _routine(name, x)
+        routine = _routine(name, x.dtype)
         for at in np.ndindex(*batch):
             for array, value in zip(results, of_one(routine, at), strict=True):
                 array[at] = value
@@ -60,11 +61,16 @@ def _of_each(
 def getrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:
     """LU with partial pivoting: (a) to (lu, pivots counted from 1, info)."""
     (a,) = operands
-    m, n = a.shape[-2:]
-    kinds: Kinds = [((m, n), a.dtype), ((min(m, n),), INT32), ((), INT32)]
-    results = _of_each("getrf", a, kinds, lambda routine, at: routine(a[at]))
-    results[1] += 1
-    return results
+    *batch, m, n = a.shape
+    if not a.size:
+        return [a.copy(), np.ones((*batch, min(m, n)), INT32), np.zeros(batch, INT32)]
+    routine = _routine("getrf", a.dtype)
+    columns = np.array(a.swapaxes(-1, -2), order="C")  # as LAPACK has them, to be written over
+    made = [routine(x, 1) for x in columns.reshape(-1, n, m).swapaxes(-1, -2)]
+    pivots = np.array([x for _, x, _ in made], INT32).reshape(*batch, min(m, n))
+    info = np.array([x for *_, x in made], INT32).reshape(batch)
+    pivots += 1
+    return [np.array(columns.swapaxes(-1, -2), order="C"), pivots, info]
 
 
 def geqrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:

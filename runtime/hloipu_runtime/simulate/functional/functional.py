@@ -6,7 +6,7 @@ variables. This is right because, and only if, `program.verify` proved that desc
 logical form says.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from time import perf_counter
 from typing import Any
@@ -30,7 +30,9 @@ from hloipu_runtime.simulate.functional.logical_form import collapse
 from hloipu_runtime.simulate.functional.loop_turns import (
     LoopTurns,
     SmallNodes,
+    are_worth_compiling,
     is_small_loop,
+    middle_of,
     small_runs,
 )
 from hloipu_runtime.simulate.functional.nodes import Collapsed, KnownWindow, Node
@@ -112,16 +114,34 @@ class FunctionalEngine:
         end = 0
         for first, last in () if is_whole else small_runs(block.nodes, values, self._first):
             lines += chain(*written[end:first])
-            small = SmallNodes(
-                block.nodes[first:last], values, self._first, (last - first) * outermost
-            )
-            watched = "watch is not None or " if outermost else ""
-            lines.append(f"if {watched}{self._names.of('f', small.wait)}(v, counts):")
-            lines += [f"    {line}" for line in chain(*written[first:last])]
-            lines.append(f"    {self._names.of('f', small.ended)}()")
+            lines += self._together(block.nodes[first:last], written[first:last], outermost)
             end = last
         lines += chain(*written[end:])
         return self._made("v, host, counts, watch" if outermost else "v, host, counts", lines)
+
+    def _together(
+        self,
+        nodes: Sequence[Node],
+        written: Sequence[list[str]],
+        outermost: bool,
+        whole: SmallNodes | None = None,
+    ) -> list[str]:
+        """Return the lines of small nodes, which are compiled: together, or in halves."""
+        if not are_worth_compiling(nodes, self._first):
+            return [*chain(*written)]
+        small = SmallNodes(nodes, self.program.values, self._first, len(nodes) * outermost, whole)
+        middle = middle_of(nodes, self._first)
+        if middle is None:
+            lines = [*chain(*written)]
+        else:
+            lines = self._together(nodes[:middle], written[:middle], outermost, small)
+            lines += self._together(nodes[middle:], written[middle:], outermost, small)
+        watched = "watch is not None or " if outermost else ""
+        return [
+            f"if {watched}{self._names.of('f', small.wait)}(v, counts):",
+            *(f"    {line}" for line in lines),
+            f"    {self._names.of('f', small.ended)}()",
+        ]
 
     def _made(self, arguments: str, lines: list[str]) -> Any:
         """Return lines of text as a function."""

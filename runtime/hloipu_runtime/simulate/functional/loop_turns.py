@@ -7,7 +7,8 @@ a run.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from itertools import groupby
+from functools import partial
+from itertools import accumulate, groupby
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,8 @@ class Compiled:
         self._written: Written | None = None
         self._code: CodePointer | None = None
         self._looked = 0
+        self.strides: tuple[tuple[int, ...] | None, ...] = ()
+        """Of what code leaves, once it is there; None: row-major."""
         self._outside: tuple[ValueId, ...] = ()
         self._layout: list[tuple[int, ...]] = []
         self._types: list[type] = []
@@ -104,7 +107,7 @@ class Compiled:
         if self._code is None:
             self.stays_in_python = looks > 1
             return False
-        self._outside = self._written.outside
+        self._outside, self.strides = self._written.outside, self._written.strides
         self._one_thread = on_one_thread() if self._written.multiplies else _NOTHING
         self._layout = [values[v].strides for v in self._outside]
         self._types = [np.ndarray] * len(self._layout)
@@ -131,9 +134,18 @@ class SmallNodes:
     """Nodes one after another, which leave some results."""
 
     def __init__(
-        self, nodes: Sequence[Node], table: Sequence[Value], first: Values, steps: int
+        self,
+        nodes: Sequence[Node],
+        table: Sequence[Value],
+        first: Values,
+        steps: int,
+        whole: "SmallNodes | None" = None,
     ) -> None:
-        """Begin with the nodes; `steps` is how often a run is told that one is done."""
+        """Begin with the nodes; `steps` is how often a run is told that one is done.
+
+        They are part of a `whole`, if that is given, and compiled where that cannot be.
+        """
+        self._whole = whole
         freed = {v for node in nodes for v in node.frees}
         self._results = [
             v for node in nodes for v in node.writes if v not in freed and first[v] is None
@@ -142,6 +154,8 @@ class SmallNodes:
         self._forms = [
             (table[v].shape, storage_dtype(table[v].element_type)) for v in self._results
         ]
+
+        self._making: list[Callable[[], Array]] = []
 
         def write(values: Values) -> "Written":
             from hloipu_runtime.simulate.functional.loop_writer import written_nodes
@@ -156,11 +170,13 @@ class SmallNodes:
         compiled = self._compiled
         if compiled.stays_in_python or not settings().compiles:
             return True
+        if self._whole is not None and not self._whole._compiled.stays_in_python:
+            return True
         outside = compiled.outside(values)
         if outside is None:
             self._began = perf_counter()
             return True
-        left = [np.empty(shape, dtype) for shape, dtype in self._forms]
+        left = [make() for make in self._making or self._made_ready()]
         compiled.run(outside, left)
         for v in self._frees:
             values[v] = None
@@ -169,6 +185,16 @@ class SmallNodes:
         if self._steps:
             counts.advance(self._steps)
         return False
+
+    def _made_ready(self) -> list[Callable[[], Array]]:
+        """Return what makes the arrays that code leaves its results in."""
+        from hloipu_runtime.simulate.functional.region_values import empty_as
+
+        self._making = [
+            partial(np.empty, *form) if strides is None else partial(empty_as, *form, strides)
+            for form, strides in zip(self._forms, self._compiled.strides, strict=True)
+        ]
+        return self._making
 
     def ended(self) -> None:
         """Take notice that Python has run the nodes."""
@@ -355,8 +381,20 @@ def small_runs(
 def _worth_compiling(
     places: Sequence[int], nodes: Sequence[Node], first: Values
 ) -> Iterator[tuple[int, int]]:
-    if sum(_ops(nodes[n]) for n in places if not is_known(nodes[n], first)) >= FEWEST_OPS:
+    if are_worth_compiling([nodes[n] for n in places], first):
         yield places[0], places[-1] + 1
+
+
+def are_worth_compiling(nodes: Sequence[Node], first: Values) -> bool:
+    """Whether nodes are enough ops for a call."""
+    return sum(_unknown_ops(node, first) for node in nodes) >= FEWEST_OPS
+
+
+def middle_of(nodes: Sequence[Node], first: Values) -> int | None:
+    """Return where nodes are cut in halves of ops; None: all are one node's."""
+    ops = list(accumulate(_unknown_ops(node, first) for node in nodes))
+    fewer = [min(before, ops[-1] - before) for before in ops]
+    return 1 + fewer.index(max(fewer)) if max(fewer) else None
 
 
 def _is_view(node: Node) -> bool:
@@ -370,8 +408,10 @@ def _is_view(node: Node) -> bool:
     return cuts_of(piece)[0] != tuple(slice(0, size) for size in piece.view)
 
 
-def _ops(node: Node) -> int:
+def _unknown_ops(node: Node, first: Values) -> int:
     """Return how many ops a node is, for each of which Python calls numpy."""
+    if is_known(node, first):
+        return 0
     what: Any = node.what
     expressions = getattr(what, "expressions", None) or [getattr(what, "expression", None)]
     ops = (op.op for x in expressions if x is not None for op in x.nodes)

@@ -29,7 +29,12 @@ from hloipu_runtime.simulate.functional.known_values import is_known
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.region_products import RegionProducts
 from hloipu_runtime.simulate.functional.region_reductions import RegionReductions
-from hloipu_runtime.simulate.functional.region_values import Refused, cut_of
+from hloipu_runtime.simulate.functional.region_values import (
+    Refused,
+    Sizes,
+    cut_of,
+    empty_as,
+)
 from hloipu_runtime.simulate.functional.region_windows import RegionWindows
 from hloipu_runtime.simulate.functional.whole_tensors import Values, cuts_of, whole_block
 
@@ -46,9 +51,11 @@ class Written(NamedTuple):
     outside: tuple[ValueId, ...]
     """Values that others make."""
     left: tuple[ValueId, ...]
-    """Values that a loop carries from turn to turn, or nodes leave, in row-major arrays."""
+    """Values that a loop carries from turn to turn, in row-major arrays, or nodes leave."""
     multiplies: bool
     """Whether BLAS must be told to use one thread."""
+    strides: tuple[Sizes | None, ...] = ()
+    """Of what nodes leave; None: row-major."""
 
 
 def written_loop(node: Node, table: Sequence[Value], first: Values, values: Values) -> Written:
@@ -71,6 +78,8 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
     def nodes(self, nodes: Sequence[Node], results: Sequence[ValueId]) -> Written:
         self._begin(results, {v: v for v in results})
         self._block(nodes, results)
+        for value in results:
+            self._lay_as_it_lies(value)
         self._carry([(v, v) for v in results])
         self.region.line("ret void")
         return self._end(results)
@@ -85,7 +94,11 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
         if self.region.usual_nodes > MOST_NODES:
             raise Refused
         names = (*self.outside.values(), *(x.memory.pointer for x in self.state.values()))
-        return Written(self.region, names, tuple(self.outside), tuple(left), self.multiplies)
+        views = [x.view for x in self.state.values()]
+        strides = tuple(None if x.flags.c_contiguous else x.strides for x in views)
+        return Written(
+            self.region, names, tuple(self.outside), tuple(left), self.multiplies, strides
+        )
 
     def loop(self, node: Node) -> Written:
         loop = node.what
@@ -119,14 +132,28 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
         stand_in = np.empty(shape, storage_dtype(self.table[value].element_type))
         return Place(Memory(name, 0, stand_in), stand_in, kind)
 
+    def _lay_as_it_lies(self, value: ValueId) -> None:
+        """Let nodes leave a value as the plain path does, of which it may be a view."""
+        held, place = self._value(value), self.state[value]
+        if isinstance(held, Place) and not held.view.flags.c_contiguous:
+            if min(held.view.strides) <= 0:
+                raise Refused
+            stand_in = empty_as(held.view.shape, place.view.dtype, held.view.strides)
+            memory = place.memory._replace(stand_in=stand_in)
+            self.state[value] = Place(memory, stand_in, place.type)
+
     def _carry(self, pairs: Sequence[tuple[ValueId, ValueId]]) -> None:
         """Write what is carried on to where the next turn reads it."""
         moving: list[tuple[Held, Place]] = []
         for turn, following in pairs:
             source, target = self._value(following), self.state[turn]
             if isinstance(source, Place):
-                if not source.view.flags.c_contiguous or self._is_unsure(source):
+                both = source.view, target.view
+                is_alike = all(x.flags.c_contiguous for x in both)
+                if not is_alike and source.view.strides != target.view.strides:
                     raise Refused  # the plain path would carry it on as it lies
+                if self._is_unsure(source):
+                    raise Refused
                 if source.memory is target.memory:
                     continue
             moving.append((source, target))

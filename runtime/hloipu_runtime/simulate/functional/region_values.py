@@ -135,6 +135,12 @@ def cut_of(array: Array, parts: Sequence[slice | int]) -> Array:
     return view
 
 
+def empty_as(shape: Sizes, dtype: np.dtype[Any], strides: Sizes) -> Array:
+    """Return an uninitialised array of positive strides."""
+    last = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    return np.ndarray(shape, dtype, np.empty(last + dtype.itemsize, np.uint8), 0, strides)
+
+
 def rounds_in_halves() -> bool:
     """Return whether the processor converts f32 to f16; raises Refused without a compiler."""
     from hloipu_runtime.kernels.native.llvm import the_compiler

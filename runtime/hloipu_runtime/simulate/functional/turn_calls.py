@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Bound, Codelet
-from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
+from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays, copying
 from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.kernels.contractions.dot import MatrixProduct
-from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.scatter import decided_place
+from hloipu_runtime.kernels.scatter import putting
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import Definition, Piece, ValueId
@@ -155,7 +154,7 @@ class TurnCalls:
             self._put(written, self.array(data)[index])
             return
         out = self._begun(data, node, also_read=window)
-        self.calls.append(partial(np.copyto, out[index], self.array(window[0])))
+        self.calls.append(copying(out[index], self.array(window[0])))
         self._put(written, out)
 
     def _definition(self, what: Definition, node: Node) -> None:
@@ -169,7 +168,7 @@ class TurnCalls:
             out = self._begun(what.base, node, also_read=[p.value for p in what.pieces])
         for piece in what.pieces:
             target = _at(cuts_of(piece)[1])
-            self.calls.append(partial(np.copyto, out[target], self._piece(piece)))
+            self.calls.append(copying(out[target], self._piece(piece)))
         self._put(what.value, out)
 
     def _begun(self, data: ValueId, node: Node, also_read: Sequence[ValueId]) -> Array:
@@ -179,7 +178,7 @@ class TurnCalls:
         if is_alone and data in node.frees and data not in also_read and x.flags.c_contiguous:
             return x
         out = self._take(x.shape, x.dtype)
-        self.calls.append(partial(np.copyto, out, x))
+        self.calls.append(copying(out, x))
         return out
 
     def _piece(self, piece: Piece) -> Array:
@@ -193,13 +192,14 @@ class TurnCalls:
     def _codelet(self, what: Codelet, node: Node) -> None:
         operands = [self.array(v) for v in node.reads]
         straight = self._straight(what, node)
-        if isinstance(what, Scatter) and straight is not None and self._is_decided(node.reads[1]):
-            place = decided_place(straight.calls[0].function, operands[1])
-            if place is not None:
-                data, _, update = node.reads
-                out = self._begun(data, node, also_read=(update,))
-                window = out[place]
-                self.calls.append(partial(np.copyto, window, operands[2].reshape(window.shape)))
+        if isinstance(what, Scatter) and straight is not None:
+            data, places, update = node.reads
+            into = putting(
+                straight.calls[0].function, *operands[1:], is_decided=self._is_decided(places)
+            )
+            if into is not None:
+                out = self._begun(data, node, also_read=(places, update))
+                self.calls.append(into(out))
                 self._put(node.writes[0], out)
                 return
         if straight is None or (
@@ -279,9 +279,15 @@ class TurnCalls:
         for x in run(operands, places):
             if not x.flags.c_contiguous or any(np.may_share_memory(x, y) for y in operands):
                 raise Refused  # the text would hand it on as it lies
-        self.calls.append(lambda: put(places, run(operands, places)))
+        self.calls.append(partial(_copy_results, places, partial(run, operands, places)))
         for value, place in zip(node.writes, places, strict=True):
             self._put(value, place)
+
+
+def _copy_results(places: Sequence[Array], compute: Callable[[], Sequence[Array]]) -> None:
+    for place, x in zip(places, compute(), strict=True):
+        if x is not place:
+            place[...] = x
 
 
 def _at(cut: Sequence[slice]) -> Any:

@@ -16,6 +16,7 @@ from hloipu_runtime.simulate.run.ports import given_arrays
 TURNS, RUNS_BEFORE = 6, 2
 CARRIED = "s32[], f32[6,4], f32[4], f32[4], f32[6,4]"
 LOOP = """HloModule m
+last {{ a = f32[] parameter(0) ROOT b = f32[] parameter(1) }}
 body {{
   s = ({carried}) parameter(0)
   k = s32[] get-tuple-element(s), index=0 xs = f32[6,4] get-tuple-element(s), index=1
@@ -52,6 +53,13 @@ def put(ys: Rows, k: int, x: Rows) -> Rows:
     return np.concatenate([ys[:k], x[None], ys[k + 1 :]])
 
 
+def placed(k: int, x: Rows, a: Rows, b: Rows) -> Rows:
+    """Return x with an element of b where data says; beyond the ends it stays as it is."""
+    at = min(int(a[0] * np.float32(10)), k)
+    taken = b[min(max(at, 0), 3)]
+    return np.array([taken if n == at else one for n, one in enumerate(x)], np.float32)
+
+
 def logistic(x: Rows) -> Rows:
     """Return it in f32, op by op."""
     return np.reciprocal(np.exp(-x) + np.float32(1))
@@ -86,6 +94,16 @@ CASES: dict[str, tuple[str, Turn]] = {
             b + x,
             put(ys, k, np.concatenate([np.sin(a[1:2]), a[:3]])),
         ),
+    ),
+    "places that data decides": (
+        "e = f32[1] slice(a), slice={[0:1]} f = f32[] reshape(e) ten = f32[] constant(10) "
+        "g = f32[] multiply(f, ten) i = s32[] convert(g) p = pred[] compare(i, k), direction=LT "
+        "j = s32[] select(p, i, k) t = f32[1] dynamic-slice(b, j), dynamic_slice_sizes={1} "
+        "u = f32[] reshape(t) v = s32[1] reshape(j) "
+        "na = f32[4] scatter(x, v, u), update_window_dims={}, inserted_window_dims={0}, "
+        "scatter_dims_to_operand_dims={0}, index_vector_dim=0, to_apply=last "
+        "nb = f32[4] add(a, b) " + PUT.format("x"),
+        lambda k, x, a, b, ys: (placed(k, x, a, b), a + b, put(ys, k, x)),
     ),
     "kernels of several calls": (
         "na = f32[4] logistic(x) l = f32[4] maximum(a, b) p = pred[4] compare(a, x), direction=GT "
