@@ -18,7 +18,6 @@ from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.reduction import (
     SHORT_AXIS,
-    SHORT_ELEMENTS,
     is_plain,
     reduce_monoid,
     take_in,
@@ -203,16 +202,21 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     left = tuple(1 if d in along else n for d, n in enumerate(shape))
     ufunc, reduce_along, count_nonzero = UFUNCS[monoid], UFUNCS[monoid].reduce, np.count_nonzero
     start, sums = float(identity(monoid, storage_dtype(kind))), monoid == "add"
-    # Numpy's loop begins anew for each short row, a kernel's does not; more are no longer numpy's.
-    has_short_rows = sums and 1 < prod(seen[axis + 1 :]) <= SHORT_AXIS
-    is_kernels = has_short_rows and _MANY <= prod(seen) < SHORT_ELEMENTS
+    # Numpy's loop begins anew for each short row, a kernel's does not.
+    rows = prod(seen[:axis]), seen[axis], prod(seen[axis + 1 :])
+    is_kernels = sums and 1 < rows[2] <= SHORT_AXIS and prod(seen) >= _MANY
 
     def run(x: Array, init: Array) -> Array:
-        if not x.flags.c_contiguous or (is_kernels and settings().compiles):
+        if not x.flags.c_contiguous:
             return general(x, init)
-        found: Array = reduce_along(x if keeps else x.reshape(seen), axis, keepdims=keeps)
-        if not keeps:
-            found = np.asarray(found).reshape(left)
+        found = None
+        if is_kernels and settings().compiles:
+            from hloipu_runtime.kernels.native.short_rows import sum_natively
+
+            found = sum_natively(x.reshape(rows))
+        if found is None:
+            found = np.asarray(reduce_along(x if keeps else x.reshape(seen), axis, keepdims=keeps))
+        found = found.reshape(left)
         if sums:
             combined = np.asarray(ufunc(init, found))
             return round_to(combined, kind) if narrow else combined
