@@ -70,6 +70,11 @@ class _Rows(NamedTuple):
     row_bytes: int
 
 
+_Call = Callable[[Sequence[Array], Sequence[int], int, int], None]
+"""Does something with some rows of a run's arrays, which lie at these addresses: from one row on,
+so many."""
+
+
 class _KernelCall:
     """A kernel with its arguments, of which addresses move from run to run and from row to row."""
 
@@ -123,7 +128,7 @@ class _Prepared:
                 self._array_of[x] = k
             else:
                 copied.append((x, k))
-        self._calls: list[Callable[[Sequence[Array], Sequence[int], int, int], None]] = []
+        self._calls: list[_Call] = []
         for position, stage in enumerate(found.stages):
             if isinstance(stage, NumpyStage):
                 self._calls.append(self._step(stage))
@@ -159,9 +164,7 @@ class _Prepared:
             return self._kept[x].array[:count]
         return arrays[k] if self._repeats[k] else arrays[k][row : row + count]
 
-    def _step(
-        self, stage: NumpyStage
-    ) -> Callable[[Sequence[Array], Sequence[int], int, int], None]:
+    def _step(self, stage: NumpyStage) -> _Call:
         part, number = stage.part, stage.number
 
         def by_numpy(arrays: Sequence[Array], _: Sequence[int], row: int, count: int) -> None:
@@ -176,9 +179,7 @@ class _Prepared:
 
         return by_numpy
 
-    def _copy(
-        self, x: int, target: int
-    ) -> Callable[[Sequence[Array], Sequence[int], int, int], None]:
+    def _copy(self, x: int, target: int) -> _Call:
         def copy(arrays: Sequence[Array], _: Sequence[int], row: int, count: int) -> None:
             np.copyto(arrays[target][row : row + count], self._block(x, arrays, row, count))
 
