@@ -363,6 +363,12 @@ def _halved(x: Array, ufunc: np.ufunc) -> Array:
 def _fold_columns(rows: Array, ufunc: np.ufunc) -> Array:
     """Reduce a short innermost axis by combining its columns pairwise."""
     outer, count = rows.shape
+    if settings().compiles:
+        from hloipu_runtime.kernels.native.short_rows import combine_columns
+
+        made = combine_columns(rows, str(ufunc.__name__))
+        if made is not None:
+            return made
     out = np.empty(outer, rows.dtype)
     for start in range(0, outer, BLOCK_ROWS):
         block = rows[start : start + BLOCK_ROWS]

@@ -214,21 +214,21 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     def run(x: Array, init: Array) -> Array:
         if not x.flags.c_contiguous:
             return general(x, init)
-        found: Array | None = None
+        reduced: Array | None = None
         if is_kernels and settings().compiles:
             from hloipu_runtime.kernels.native.short_rows import sum_natively
 
-            found = sum_natively(x.reshape(rows))
-        if found is None:
-            found = reduce_along(x if keeps else x.reshape(seen), axis, wanted, keepdims=keeps)
-        if found.shape != left:
-            found = np.asarray(found).reshape(left)
+            reduced = sum_natively(x.reshape(rows))
+        if reduced is None:
+            reduced = reduce_along(x if keeps else x.reshape(seen), axis, wanted, keepdims=keeps)
+        if reduced.shape != left:
+            reduced = np.asarray(reduced).reshape(left)
         if folds:
-            combined = np.asarray(ufunc(init, found))
+            combined = np.asarray(ufunc(init, reduced))
             return round_to(combined, kind) if narrow else combined
         # Which of two zeros wins an extremum numpy leaves open.
-        if init.item() != start or count_nonzero(found) != found.size:
+        if init.item() != start or count_nonzero(reduced) != reduced.size:
             return general(x, init)
-        return found
+        return reduced
 
     return run

@@ -6,6 +6,7 @@ write into, which may be an argument. Floating-point warnings are off around it.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,52 @@ class Extremum:
         return extremum_on_arrays(self.opcode, arguments, out, take(out.shape, out.dtype))
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """A step that computes in f32 and rounds to a narrow grid."""
+
+    kernel: Callable[..., object]
+    """Writes what is rounded to its last argument."""
+    element_type: str
+    origin: Origin
+    general: Step
+    """The same on large arrays and empty ones."""
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Compute; a number as an array of one."""
+        shape, *others = [a.shape for a in x]
+        if others and others[0] != shape:
+            shape = (
+                np.broadcast_shapes(shape, *others) if shape and others[0] else shape or others[0]
+            )
+        if not shape:
+            made = self([a.reshape(1) for a in x], None if out is None else out.reshape(1))
+            return made.reshape(()) if out is None else out
+        if not 0 < prod(shape) <= BLOCK_ELEMENTS:
+            return self.general(x, out)
+        in_place = rounds_in_place(self.element_type, self.origin)
+        exact = np.empty(shape, np.float32) if out is None or not in_place else out
+        self.kernel(*x, exact)
+        if out is None:
+            out = exact if in_place else np.empty(shape, np.float32)
+        round_block(exact, self.element_type, out, self.origin)
+        return out
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the calls on these arrays."""
+        if not 0 < out.size <= BLOCK_ELEMENTS:
+            return None
+        if not out.ndim:
+            arguments, out = [x.reshape(1) for x in arguments], out.reshape(1)
+        exact = take(out.shape, np.dtype(np.float32))
+        return [
+            partial(self.kernel, *arguments, exact),
+            partial(round_block, exact, self.element_type, out, self.origin),
+        ]
+
+
 Parameters = Mapping[str, str | int]
 Builder = Callable[[Sequence[str], str, Parameters], Step]
 """From the arguments' types, the result's type and the parameters."""
@@ -120,17 +167,8 @@ def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Par
     if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
         return Plain(kernel)
     if kernel is not None and is_narrow(argument) and opcode not in ON_GRID:
-        exact_kernel, origin = kernel, origin_of(opcode)
-        in_place = rounds_in_place(argument, origin)
-
-        def narrow(x: list[Array], out: Array | None) -> Array:
-            if not _is_small(x[0]):
-                return unary(opcode, x[0], argument, out)
-            exact = np.empty(x[0].shape, np.float32) if out is None or not in_place else out
-            exact_kernel(x[0], exact)
-            return _rounded(exact, argument, out, origin)
-
-        return narrow
+        general: Step = lambda x, out: unary(opcode, x[0], argument, out)  # noqa: E731
+        return Narrowed(kernel, argument, origin_of(opcode), general)
     if kernel is not None and argument in ("f32", "f64"):
         return OfReals(opcode, argument)
     if opcode in ("real", "imag"):
@@ -163,37 +201,14 @@ def _binary(opcode: str, types: Sequence[str], element_type: str, parameters: Pa
 
         return Extremum(opcode, extremum)
     if isinstance(kernel, np.ufunc) and is_narrow(argument):
-        ufunc, origin = kernel, origin_of(opcode)
-        in_place = rounds_in_place(argument, origin)
-
-        def narrow(x: list[Array], out: Array | None) -> Array:
-            a, b = x
-            is_array, elements = a.ndim or b.ndim, a.size + b.size
-            if not (is_array and a.size and b.size) or elements > _TWO_BLOCKS:
-                return binary(opcode, a, b, argument, out)
-            exact = ufunc(a, b, out=out if in_place else None)
-            return _rounded(exact, argument, out, origin)
-
-        return narrow
+        general: Step = lambda x, out: binary(opcode, x[0], x[1], argument, out)  # noqa: E731
+        return Narrowed(kernel, argument, origin_of(opcode), general)
     return lambda x, out: binary(opcode, x[0], x[1], argument, out)
-
-
-_TWO_BLOCKS = 2 * BLOCK_ELEMENTS
 
 
 def _is_small(x: Array) -> bool:
     """Whether an array with axes is one block, for which the kernels' own walk is needless."""
     return x.ndim > 0 and 0 < x.size <= BLOCK_ELEMENTS
-
-
-def _rounded(exact: Array, element_type: str, out: Array | None, origin: Origin) -> Array:
-    if exact.size > BLOCK_ELEMENTS:
-        return round_to(exact, element_type, out)
-    if out is None:
-        in_place = rounds_in_place(element_type, origin)
-        out = exact if in_place else np.empty(exact.shape, np.float32)
-    round_block(exact, element_type, out, origin)
-    return out
 
 
 def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:

@@ -92,11 +92,16 @@ class _Writer:
         part = self.parts[number - len(self.operands)] if number >= len(self.operands) else None
         return part.value if isinstance(part, Constant) else None
 
-    def rounded(self, number: int, element_type: str) -> int:
-        """Bring an f32 value to the grid of its element type."""
+    def rounded(self, number: int, element_type: str, *, of_grid: bool = False) -> int:
+        """Bring an f32 value to the grid of its element type.
+
+        `of_grid`: it is IEEE's arithmetic on numbers of that grid.
+        """
         if not is_narrow(element_type):
             return number
         how = ":half" if element_type == "f16" and self.halves else ""
+        if element_type == "bf16" and of_grid:
+            how = ":short_nan"
         return self.op(f"round:{element_type}{how}", "f32", number)
 
 
@@ -162,7 +167,8 @@ def _arithmetic(
     op = of_floats if _is_float(types[0]) else of_pred if types[0] == "pred" else of_integers
     if not op:
         return None
-    return writer.rounded(writer.op(op, kind, *given), node.element_type)
+    of_grid = all(x == node.element_type for x in types)
+    return writer.rounded(writer.op(op, kind, *given), node.element_type, of_grid=of_grid)
 
 
 def _extremum(

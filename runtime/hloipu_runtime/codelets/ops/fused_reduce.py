@@ -26,6 +26,7 @@ from hloipu_runtime.codelets.costs.issuing import Issue, accumulated, load_issue
 from hloipu_runtime.codelets.costs.reduce import Reducing, reduce_room_bytes, reduce_work
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.codelets.ops.row_region import RowRegion
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -79,7 +80,7 @@ class FusedReduce(Codelet):
         """Compute the expression, a few rows at a time where they lie side by side, and reduce."""
         count = len(self.labels)
         if not results[0].grid and not self.parts:
-            return as_region(self, self._texts([x.data for x in operands])).run(
+            return as_region(self, self._texts([x.data for x in operands[count:]])).run(
                 operands[:count], results
             )
         axes = len(results[0].grid)
@@ -122,19 +123,23 @@ class FusedReduce(Codelet):
         """Return the reduction, made ready for each choice of values that it starts from."""
 
         @lru_cache(maxsize=4)
-        def started_from(texts: tuple[str, ...]) -> Bound:
-            return as_region(self, texts).bound(operands, results)
+        def started_from(*values: bytes) -> Bound:
+            inits = [
+                np.frombuffer(x, storage_dtype(kind)).reshape(())
+                for x, kind in zip(values, self.element_types, strict=True)
+            ]
+            return as_region(self, self._texts(inits)).bound(operands, results)
 
         count = len(operands)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
-            return started_from(self._texts(arrays))(arrays[:count], outs)
+            inits = [x.tobytes() for x in arrays[count:]]
+            return started_from(*inits)(arrays[:count], outs)
 
         return run
 
-    def _texts(self, arrays: Sequence[Array]) -> tuple[str, ...]:
+    def _texts(self, inits: Sequence[Array]) -> tuple[str, ...]:
         """Return what each reduction starts from."""
-        inits = arrays[len(self.labels) :]
         return tuple(text_of(x, kind) for x, kind in zip(inits, self.element_types, strict=True))
 
     def straight(self, operands: Blocks, results: Blocks) -> Straight | None:

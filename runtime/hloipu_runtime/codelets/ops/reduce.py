@@ -98,11 +98,28 @@ class Reduce(Codelet):
         if results[0].grid and all(block.array is not None for block in operands):
             return self._on_grid(operands, results)
         if self.body is not None and not (results[0].grid or self.parts):
-            return self._by_numpy(super().bound(operands, results), operands, 0)
+            return self._by_numpy(self._general(operands, results), operands, 0)
         short = None if results[0].grid else self._short(operands, results)
         if short is None:
-            return super().bound(operands, results)
+            return self._general(operands, results)
         return lambda arrays, outs: [short(*arrays)]
+
+    def _general(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run`; of whole arrays in one go what it calls."""
+        if results[0].grid or self.parts:
+            return super().bound(operands, results)
+        count = len(results)
+        from hloipu_runtime.kernels.reduction import reduce
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
+            how: Any = self.monoid or self._region
+            made = reduce(
+                arrays[:count], arrays[count:], self.dimensions, how, self.element_types,
+                associative=self.associative, out=outs[0],
+            )  # fmt: skip
+            return [np.asarray(x) for x in made]
+
+        return run
 
     def _by_numpy(self, by_body: Bound, operands: Blocks, rank: int) -> Bound:
         """Return `run`, behind `rank` grid axes, or numpy's own search for an extremum."""
@@ -193,7 +210,7 @@ class Reduce(Codelet):
             return summed
         function = self._short(operands, results)
         if function is None:
-            general = super().bound(operands, results)
+            general = self._general(operands, results)
             function = lambda *arrays: general(arrays, _NOWHERE)[0]  # noqa: E731
         many = prod(operands[0].part[d] for d in self.dimensions) > 1
         is_fresh = self.monoid in ("add", "multiply") or (bool(self.monoid) and many)
@@ -302,7 +319,7 @@ class Reduce(Codelet):
 
         if axis is None or not is_short(shape, axis):
             return None
-        general = super().bound(operands, results)
+        general = self._general(operands, results)
         monoid, reduce_along = UFUNCS[self.monoid], UFUNCS[self.monoid].reduce
         start = float(identity(self.monoid, storage_dtype(self._type)))
         sums, count_nonzero = self.monoid == "add", np.count_nonzero

@@ -63,12 +63,127 @@ class Steps(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows of an array of a run."""
+    """Rows that stay where they are from run to run: a buffer, or a constant."""
 
     array: Array
     """Two-dimensional; one column where a row has one element."""
-    address: int
     row_bytes: int
+
+
+_Call = Callable[[Sequence[Array], Sequence[int], int, int], None]
+"""Does something with some rows of a run's arrays, which lie at these addresses: from one row on,
+so many."""
+
+
+class _KernelCall:
+    """A kernel with its arguments, of which addresses move from run to run and from row to row."""
+
+    def __init__(
+        self, code: CodePointer, columns: int, places: Sequence[tuple[_Rows | None, int, int]]
+    ) -> None:
+        """`places`: where each stays, or which array of a run it is, and the bytes of a row."""
+        self._code = code
+        self._arguments = (c_int64 * (2 + 2 * len(places)))(0, columns)
+        self._given: list[tuple[int, int, int]] = []
+        """Places of addresses, arrays of a run, and bytes of their rows."""
+        for k, (stays, array, row_bytes) in enumerate(places):
+            self._arguments[3 + 2 * k] = row_bytes
+            if stays is None:
+                self._given.append((2 + 2 * k, array, row_bytes))
+            else:
+                self._arguments[2 + 2 * k] = address_of(stays.array)
+
+    def __call__(self, arrays: Sequence[Array], addresses: Sequence[int], row: int, n: int) -> None:
+        arguments = self._arguments
+        arguments[0] = n
+        for k, array, row_bytes in self._given:
+            arguments[k] = addresses[array] + row * row_bytes
+        self._code(arguments)
+
+
+class _Prepared:
+    """The stages for rows of one form, with their buffers. One run at a time may have it."""
+
+    def __init__(
+        self, found: RowStages, code: dict[int, CodePointer], rows: int, columns: int,
+        row_bytes: Sequence[int],
+    ) -> None:  # fmt: skip
+        """`row_bytes`: from row to row of operands, 0 where one repeats, and then of results."""
+        parts = found.parts
+        self._rows, self._at_once = rows, rows
+        if len(found.stages) > 1 or not all(found.buffers.values()) or not all(found.direct):
+            self._at_once = min(rows, max(1, STAGED_ELEMENTS // columns))
+        operands = len(row_bytes) - len(parts.results)
+        self._array_of = {k: k for k in range(operands)}
+        """Of values that are arrays of a run: which."""
+        self._repeats = [not x for x in row_bytes]
+        self._kept = {x: _Rows(np.asarray(c).reshape(1, 1), 0) for x, c in parts.constants.items()}
+        for x, is_one in found.buffers.items():
+            shape = (1 if is_one else self._at_once, columns if parts.is_full[x] else 1)
+            array = aligned_empty(shape, storage_dtype(parts.types[x]))
+            self._kept[x] = _Rows(array, array.strides[0] if shape[0] > 1 else 0)
+        copied = []
+        for k, (x, is_direct) in enumerate(zip(parts.results, found.direct, strict=True), operands):
+            if is_direct:
+                self._array_of[x] = k
+            else:
+                copied.append((x, k))
+        self._calls: list[_Call] = []
+        for position, stage in enumerate(found.stages):
+            if isinstance(stage, NumpyStage):
+                self._calls.append(self._step(stage))
+                continue
+            places: list[tuple[_Rows | None, int, int]] = []
+            for place in stage.places:
+                if place.value in self._array_of:
+                    array_number = self._array_of[place.value]
+                    places.append((None, array_number, row_bytes[array_number]))
+                else:
+                    kept = self._kept[place.value]
+                    places.append((kept, -1, kept.row_bytes))
+            self._calls.append(_KernelCall(code[position], columns, places))
+        self._calls += [self._copy(x, k) for x, k in copied]
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of its buffers."""
+        return sum(x.array.nbytes for x in self._kept.values())
+
+    def run(self, arrays: Sequence[Array]) -> None:
+        """Compute; `arrays`: operands as rows, then results."""
+        addresses = [address_of(x) for x in arrays]
+        for row in range(0, self._rows, self._at_once):
+            count = min(self._at_once, self._rows - row)
+            for call in self._calls:
+                call(arrays, addresses, row, count)
+
+    def _block(self, x: int, arrays: Sequence[Array], row: int, count: int) -> Array:
+        """Return some rows of a value."""
+        k = self._array_of.get(x)
+        if k is None:
+            return self._kept[x].array[:count]
+        return arrays[k] if self._repeats[k] else arrays[k][row : row + count]
+
+    def _step(self, stage: NumpyStage) -> _Call:
+        part, number = stage.part, stage.number
+
+        def by_numpy(arrays: Sequence[Array], _: Sequence[int], row: int, count: int) -> None:
+            out = self._block(number, arrays, row, count)
+            given = [self._block(x, arrays, row, count) for x in part.arguments]
+            shape = out.shape
+            made = part.step(
+                [x if x.shape == shape else np.broadcast_to(x, shape) for x in given], out
+            )
+            if made is not out:
+                np.copyto(out, made)
+
+        return by_numpy
+
+    def _copy(self, x: int, target: int) -> _Call:
+        def copy(arrays: Sequence[Array], _: Sequence[int], row: int, count: int) -> None:
+            np.copyto(arrays[target][row : row + count], self._block(x, arrays, row, count))
+
+        return copy
 
 
 class NativeRows:
@@ -85,8 +200,8 @@ class NativeRows:
         """The work when kernels were last looked for."""
         self._code: dict[int, CodePointer] = {}
         """Of stages that are kernels, by position; all or none."""
-        self._idle: dict[tuple[int, int], list[dict[int, _Rows]]] = {}
-        """Buffers that no run has, by their rows and columns."""
+        self._idle: dict[tuple[int, ...], list[_Prepared]] = {}
+        """Prepared stages that no run has, by rows, columns, and bytes from row to row."""
 
     def let_go(self) -> None:
         """Keep no buffers."""
@@ -148,116 +263,33 @@ class NativeRows:
         found = self._stages
         assert found is not None
         columns = max(x.shape[1] for x in operands)
-        targets = [
-            np.empty_like(x) if not late and any(np.may_share_memory(x, y) for y in operands) else x
-            for x, late in zip(made, found.late, strict=True)
-        ]
-        at_once = rows
-        if len(found.stages) > 1 or not all(found.buffers.values()) or not all(found.direct):
-            at_once = min(rows, max(1, STAGED_ELEMENTS // columns))
-        arrays = {k: _rows(x) for k, x in enumerate(operands)}
-        for x, target, is_direct in zip(found.parts.results, targets, found.direct, strict=True):
-            if is_direct:
-                arrays[x] = _rows(target)
-        idle = self._idle.get((at_once, columns))
+        targets = list(made)
+        for k, late in enumerate(found.late):
+            if not late and any(np.may_share_memory(made[k], x) for x in operands):
+                targets[k] = np.empty_like(made[k])
+        arrays = [*operands, *targets]
+        row_bytes = [x.strides[0] if x.shape[0] > 1 else 0 for x in arrays]
+        key = (rows, columns, *row_bytes)
+        idle = self._idle.get(key)
         if idle is None:
             if len(self._idle) >= MOST_LAYOUTS:
                 self.let_go()
                 kept_buffers().gone(self)
-            idle = self._idle[at_once, columns] = []
+            idle = self._idle[key] = []
         try:
-            buffers = idle.pop()  # asked for at once: another thread may take the last ones
+            prepared = idle.pop()  # asked for at once: another thread may take the last one
         except IndexError:
-            buffers = self._buffers(found, at_once, columns)
-            kept_buffers().count_bytes(self, sum(x.array.nbytes for x in buffers.values()))
-        calls = [
-            self._call(position, stage, arrays, buffers, columns)
-            for position, stage in enumerate(found.stages)
-        ]
-        copies = [
-            (x, target)
-            for x, target, is_direct in zip(found.parts.results, targets, found.direct, strict=True)
-            if not is_direct
-        ]
-        for row in range(0, rows, at_once):
-            count = min(at_once, rows - row)
-            for call in calls:
-                call(row, count)
-            for x, target in copies:
-                np.copyto(target[row : row + count], _block(x, arrays, buffers, row, count))
-        idle.append(buffers)
+            prepared = _Prepared(found, self._code, rows, columns, row_bytes)
+            kept_buffers().count_bytes(self, prepared.kept_bytes)
+        prepared.run(arrays)
+        idle.append(prepared)
         for target, out in zip(targets, made, strict=True):
             if target is not out:
                 np.copyto(out, target)
 
-    def _buffers(self, found: RowStages, rows: int, columns: int) -> dict[int, _Rows]:
-        """Return where values between loops and stages stand, and constants."""
-        made = {x: _rows(np.asarray(c).reshape(1, 1)) for x, c in found.parts.constants.items()}
-        for x, is_one in found.buffers.items():
-            shape = (1 if is_one else rows, columns if found.parts.is_full[x] else 1)
-            array = _rows(aligned_empty(shape, storage_dtype(found.parts.types[x])))
-            made[x] = array._replace(row_bytes=0) if is_one else array
-        return {x: y._replace(row_bytes=0) if y.array.shape[0] == 1 else y for x, y in made.items()}
-
-    def _call(
-        self,
-        position: int,
-        stage: RowKernel | NumpyStage,
-        arrays: dict[int, _Rows],
-        buffers: dict[int, _Rows],
-        columns: int,
-    ) -> Callable[[int, int], None]:
-        """Return what runs a stage on some rows: from one on, so many."""
-        if isinstance(stage, NumpyStage):
-            part, number = stage.part, stage.number
-
-            def by_numpy(row: int, count: int) -> None:
-                out = _block(number, arrays, buffers, row, count)
-                given = [_block(x, arrays, buffers, row, count) for x in part.arguments]
-                shape = out.shape
-                made = part.step(
-                    [x if x.shape == shape else np.broadcast_to(x, shape) for x in given], out
-                )
-                if made is not out:
-                    np.copyto(out, made)
-
-            return by_numpy
-        places = stage.places
-        code, given = self._code[position], (c_int64 * (2 + 2 * len(places)))()
-        given[1] = columns
-        moving = []
-        for k, place in enumerate(places):
-            array = arrays.get(place.value)
-            if array is None:
-                array = buffers[place.value]
-            elif array.row_bytes:
-                moving.append((2 + 2 * k, array.address, array.row_bytes))
-            given[2 + 2 * k], given[3 + 2 * k] = array.address, array.row_bytes
-
-        def by_kernel(row: int, count: int) -> None:
-            given[0] = count
-            for k, address, row_bytes in moving:
-                given[k] = address + row * row_bytes
-            code(given)
-
-        return by_kernel
-
 
 def _text(stage: RowKernel) -> Callable[[str], str]:
     return lambda name: text_of(stage, name)
-
-
-def _rows(x: Array) -> _Rows:
-    return _Rows(x, address_of(x), x.strides[0] if x.shape[0] > 1 else 0)
-
-
-def _block(
-    x: int, arrays: dict[int, _Rows], buffers: dict[int, _Rows], row: int, count: int
-) -> Array:
-    found = arrays.get(x)
-    if found is None:
-        return buffers[x].array[:count]
-    return found.array[row : row + count] if found.array.shape[0] > 1 else found.array
 
 
 @lru_cache(maxsize=4096)
@@ -294,3 +326,14 @@ def as_rows(x: Array, shape: Sizes, kept: int, *, is_full: bool) -> Array | None
         return np.ascontiguousarray(np.broadcast_to(x[(0,) * kept], shape[kept:])).reshape(1, -1)
     made = np.broadcast_to(x, shape).reshape(rows, columns)
     return made if made.strides[1] == made.itemsize else np.ascontiguousarray(made)
+
+
+def row_form(shape: Sizes, whole: Sizes, kept: int, *, is_full: bool) -> tuple[int, int] | None:
+    """Return the rows and columns that `as_rows` sees in a row-major array; None: it has to look.
+
+    `shape` broadcasts to `whole`.
+    """
+    repeats = all(n == 1 for n in shape[:kept])
+    if not (repeats or shape[:kept] == whole[:kept]) or (is_full and shape[kept:] != whole[kept:]):
+        return None
+    return 1 if repeats else prod(whole[:kept]), prod(whole[kept:]) if is_full else 1

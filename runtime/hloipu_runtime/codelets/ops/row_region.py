@@ -7,7 +7,7 @@ the indices of the dimensions that are not reduced, is whole on one tile.
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -89,36 +89,15 @@ class RowRegion(Codelet):
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Compute; a few rows at a time where rows are what lies side by side."""
-        axes = len(results[0].grid)
-        grid = results[0].grid
-        sizes = sizes_of(self.labels, [block.part for block in operands], self.rank)
-        whole = grid + sizes
-        arrays = [
-            arranged(block.data, labels, self.rank, axes)
-            for block, labels in zip(operands, self.labels, strict=True)
-        ]
-        along = tuple(axes + d for d in self.dimensions)
-        wholes = self._places([block.array for block in results], whole, along)
-        buffers: dict[int, Array] = {}
-        for cut in self._cuts(whole, along):
-            parts = [_taken(x, cut) for x in arrays]
-            targets = [_taken(x, cut) for x in wholes]
-            values = self._values(
-                parts,
-                tuple(part.stop - part.start for part in cut),
-                along,
-                {**buffers, **dict(zip(self.results, targets, strict=True))},
-                buffers,
-            )
-            put(targets, [values[number] for number in self.results])
-        return self._reshaped(wholes, results)
+        places = [block.array for block in results]
+        return list(self._by_cuts(operands, results)([block.data for block in operands], places))
 
     def bound(self, operands: Blocks, results: Blocks) -> Bound:
         """Return `run`, as calls where there are few elements, or a few rows at a time."""
         straight = self.straight(operands, results)
         if straight is not None:
             return run_calls(straight, len(operands))
-        plain = self._row_by_row(operands, results) or super().bound(operands, results)
+        plain = self._row_by_row(operands, results) or self._by_cuts(operands, results)
         return self._by_kernels(operands, results, plain) or plain
 
     def _by_kernels(self, operands: Blocks, results: Blocks, plain: Bound) -> Bound | None:
@@ -132,7 +111,13 @@ class RowRegion(Codelet):
         kept, elements = len(whole) - len(along), prod(whole)
         if elements < FEWEST_ELEMENTS or not is_there():
             return None
-        from hloipu_runtime.codelets.ops.row_native import Steps, are_kernels, as_rows, native_rows
+        from hloipu_runtime.codelets.ops.row_native import (
+            Steps,
+            are_kernels,
+            as_rows,
+            native_rows,
+            row_form,
+        )
 
         if not are_kernels(whole, along):
             return None
@@ -153,22 +138,36 @@ class RowRegion(Codelet):
             self.results,
             tuple(map(self.is_full, self.results)),
         )
-        native, each_is_full = native_rows(steps), steps.is_full
+        native, rows = native_rows(steps), prod(whole[:kept])
+        lying = [
+            (
+                row_form(shape, whole, kept, is_full=is_full)
+                if labels == (*sorted(labels),)
+                else None,
+                labels,
+                is_full,
+            )
+            for shape, labels, is_full in zip(shapes, self.labels, steps.is_full, strict=True)
+        ]
+        forms = [self._form(number, whole, along) for number in self.results]
+        shaped = [block.grid + block.part for block in results]
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             if not settings().compiles or not native.is_ready(elements):
                 return plain(arrays, outs)
             given: list[Array] = []
-            for x, labels, is_full in zip(arrays, self.labels, each_is_full, strict=True):
+            for x, (form, labels, is_full) in zip(arrays, lying, strict=True):
+                if form is not None and x.flags.c_contiguous:
+                    given.append(x.reshape(form))
+                    continue
                 laid = as_rows(arranged(x, labels, self.rank, axes), whole, kept, is_full=is_full)
                 if laid is None:
                     return plain(arrays, outs)
                 given.append(laid)
             outs = [x if x is not None and x.flags.c_contiguous else None for x in outs]
-            wholes = self._places(outs, whole, along)
-            rows = prod(whole[:kept])
+            wholes = _places(outs, forms, whole)
             native.run(given, [x.reshape(rows, -1) for x in wholes], rows)
-            return self._reshaped(wholes, results)
+            return [x.reshape(shape) for x, shape in zip(wholes, shaped, strict=True)]
 
         return run
 
@@ -244,6 +243,7 @@ class RowRegion(Codelet):
                 if written is None:
                     return None
                 known[rows] = calls_in_buffers(writer.straight(written), len(parts))
+        forms = [self._form(number, whole, along) for number in self.results]
         functions = [(known[tuple(part.stop - part.start for part in cut)], cut) for cut in cuts]
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
@@ -251,7 +251,7 @@ class RowRegion(Codelet):
                 arranged(x, labels, self.rank, axes)
                 for x, labels in zip(arrays, self.labels, strict=True)
             ]
-            wholes = self._places(outs, whole, along)
+            wholes = _places(outs, forms, whole)
             for function, cut in functions:
                 targets = [_taken(x, cut) for x in wholes]
                 put(targets, function([_taken(x, cut) for x in given], targets))
@@ -259,17 +259,38 @@ class RowRegion(Codelet):
 
         return run
 
-    def _places(self, outs: Sequence[Array | None], whole: Sizes, along: Sizes) -> list[Array]:
-        """Return where the results are written: where they may be, or in fresh memory."""
+    def _by_cuts(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run` on arrays of these sizes."""
+        grid = results[0].grid
+        axes = len(grid)
+        whole = grid + sizes_of(self.labels, [block.part for block in operands], self.rank)
+        along = tuple(axes + d for d in self.dimensions)
+        cuts = [(x, tuple(p.stop - p.start for p in x)) for x in self._cuts(whole, along)]
+        forms = [self._form(number, whole, along) for number in self.results]
+        valued = {rows: self._valued(rows, along) for _, rows in cuts}
+
+        def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array]:
+            given = [
+                arranged(x, labels, self.rank, axes)
+                for x, labels in zip(arrays, self.labels, strict=True)
+            ]
+            wholes = _places(outs, forms, whole)
+            buffers: dict[int, Array] = {}
+            for cut, rows in cuts:
+                parts, targets = given, wholes
+                if len(cuts) > 1:
+                    parts, targets = ([_taken(x, cut) for x in y] for y in (given, wholes))
+                places = {**buffers, **dict(zip(self.results, targets, strict=True))}
+                values = valued[rows](parts, places, buffers)
+                put(targets, [values[number] for number in self.results])
+            return self._reshaped(wholes, results)
+
+        return run
+
+    def _form(self, number: int, whole: Sizes, along: Sizes) -> tuple[Sizes, np.dtype[Any]]:
+        """Return the shape that a value has before it loses reduced dimensions, and its storage."""
         single = tuple(1 if d in along else n for d, n in enumerate(whole))
-        return [
-            out
-            if self.is_full(number) and out is not None and out.shape == whole
-            else np.empty(
-                whole if self.is_full(number) else single, storage_dtype(self._types[number])
-            )
-            for number, out in zip(self.results, outs, strict=True)
-        ]
+        return whole if self.is_full(number) else single, storage_dtype(self._types[number])
 
     def _reshaped(self, wholes: Sequence[Array], results: Blocks) -> list[Array]:
         return [
@@ -277,46 +298,53 @@ class RowRegion(Codelet):
             for x, number, block in zip(wholes, self.results, results, strict=True)
         ]
 
-    def _values(
-        self,
-        parts: list[Array],
-        shape: Sizes,
-        along: Sizes,
-        outs: dict[int, Array],
-        buffers: dict[int, Array],
-    ) -> list[Array]:
-        """Return all values of some rows; reduced dimensions stay, with size 1.
+    def _valued(
+        self, shape: Sizes, along: Sizes
+    ) -> Callable[[Sequence[Array], dict[int, Array], dict[int, Array]], list[Array]]:
+        """Return what makes all values of some rows; reduced dimensions stay, with size 1.
 
-        `outs` are where values may be written, `buffers` what there is for the next rows.
+        It is given where values may be written, and buffers that there are for the next rows.
         """
-        values = list(parts)
-        waiting = list(self._reductions)
         from hloipu_runtime.codelets.ops.row_native import are_kernels
         from hloipu_runtime.kernels.reduction import reduce_monoid, take_in
 
         any_order = not are_kernels(shape, along)
+        single = tuple(1 if d in along else n for d, n in enumerate(shape))
+        steps = []
         for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
-            given = [values[number] for number in sources]
-            if plan.moves and any(x.shape == shape for x in given):
-                places: list[Array | None] = []
-                for number in self._known.numbers_by_step[step]:
-                    out = outs.get(number)
-                    if out is None or out.shape != shape:
-                        out = buffers[number] = aligned_empty(
-                            shape, storage_dtype(self._types[number])
-                        )
-                    places.append(out)
-                values += plan.run(given, places, shape)
-            else:
-                values += plan.run(given)
-            while waiting and waiting[0].step == step:
-                value, monoid, init = waiting.pop(0)[1:]
-                kind = self._types[value]
-                whole = np.broadcast_to(values[value], shape)
-                reduced = reduce_monoid(whole, monoid, along, any_order=any_order)
-                combined = take_in(value_of(init, kind), reduced, monoid, kind)
-                values.append(np.expand_dims(combined, along))
-        return values
+            dtypes = {n: storage_dtype(self._types[n]) for n in self._known.numbers_by_step[step]}
+            reductions = [
+                (x.value, x.monoid, self._types[x.value], value_of(x.init, self._types[x.value]))
+                for x in self._reductions
+                if x.step == step
+            ]
+            steps.append((plan, sources, dtypes if plan.moves else {}, reductions))
+
+        def run(
+            parts: Sequence[Array], outs: dict[int, Array], buffers: dict[int, Array]
+        ) -> list[Array]:
+            values = list(parts)
+            for plan, sources, dtypes, reductions in steps:
+                given = [values[number] for number in sources]
+                if dtypes and any(x.shape == shape for x in given):
+                    places: list[Array | None] = []
+                    for number, dtype in dtypes.items():
+                        out = outs.get(number)
+                        if out is None or out.shape != shape:
+                            out = buffers[number] = aligned_empty(shape, dtype)
+                        places.append(out)
+                    values += plan.run(given, places, shape)
+                else:
+                    values += plan.run(given)
+                for value, monoid, kind, start in reductions:
+                    whole = values[value]
+                    if whole.shape != shape:
+                        whole = np.broadcast_to(whole, shape)
+                    reduced = reduce_monoid(whole, monoid, along, any_order=any_order)
+                    values.append(take_in(start, reduced, monoid, kind).reshape(single))
+            return values
+
+        return run
 
     def _cuts(self, whole: Sizes, along: Sizes) -> Iterator[tuple[slice, ...]]:
         """Yield which part of each dimension to compute at once: what stays in the cache."""
@@ -433,6 +461,16 @@ class RowRegion(Codelet):
     def is_full(self, number: int) -> bool:
         """Whether a value has an element for each element of all rows."""
         return self._known.is_full[number]
+
+
+def _places(
+    outs: Sequence[Array | None], forms: Sequence[tuple[Sizes, np.dtype[Any]]], whole: Sizes
+) -> list[Array]:
+    """Return where results of some forms are written: where they may be, or in fresh memory."""
+    return [
+        out if out is not None and out.shape == shape == whole else np.empty(shape, dtype)
+        for out, (shape, dtype) in zip(outs, forms, strict=True)
+    ]
 
 
 def _taken(array: Array, cut: Sequence[slice]) -> Array:

@@ -52,6 +52,8 @@ class Text:
         self.lines: list[str] = []
         self.intrinsics: dict[str, str] = {}
         """Declarations by name."""
+        self.halves: set[str] = set()
+        """Values that were extended from f16."""
         self._count = 0
 
     def new(self, expression: str) -> str:
@@ -410,19 +412,28 @@ def _round(g: Given) -> str:
     name, _, how = g.detail.partition(":")
     if name == "f16" and how == "half":
         half = g.text.new(f"fptrunc float {g.values[0]} to half")
-        return g.text.new(f"fpext half {half} to float")
-    return _round_to_bf16(g) if name == "bf16" else _round_to_grid(g, GRIDS[name])
+        value = g.text.new(f"fpext half {half} to float")
+        g.text.halves.add(value)
+        return value
+    if name == "bf16":
+        return _round_to_bf16(g, has_short_nan=how == "short_nan")
+    return _round_to_grid(g, GRIDS[name])
 
 
-def _round_to_bf16(g: Given) -> str:
-    """Carry into the kept bits; a NaN's payload may not carry."""
+def _round_to_bf16(g: Given, *, has_short_nan: bool) -> str:
+    """Carry into the kept bits; a NaN's payload may not carry.
+
+    Arithmetic gives a NaN that it was given, made quiet, or the one that it makes itself (IEEE
+    754-2019, 6.2): of numbers of the grid their payload is short, and nothing is carried.
+    """
     text, (x,) = g.text, g.values
     bits = _as_bits(g, x)
     last = text.new(f"and i32 {text.new(f'lshr i32 {bits}, 16')}, 1")
     carried = text.new(f"add i32 {bits}, {text.new(f'add i32 {last}, 32767')}")
-    quiet = text.new(f"or i32 {bits}, {1 << 22}")
-    whole = text.new(f"select i1 {_is_nan(g, x)}, i32 {quiet}, i32 {carried}")
-    kept = text.new(f"and i32 {whole}, -65536")
+    if not has_short_nan:
+        quiet = text.new(f"or i32 {bits}, {1 << 22}")
+        carried = text.new(f"select i1 {_is_nan(g, x)}, i32 {quiet}, i32 {carried}")
+    kept = text.new(f"and i32 {carried}, -65536")
     return text.new(f"bitcast i32 {kept} to float")
 
 
@@ -492,7 +503,21 @@ INSTRUCTIONS: dict[str, Writer] = {
 }
 
 
+_OF_HALVES = frozenset(
+    "floor ceil rint extremum clip_below sign is_finite compare convert".split()
+)  # fmt: skip
+"""Instructions that LLVM does to f16 before it is extended, one element after another."""
+
+
+def _as_float(text: Text, value: str) -> str:
+    """Return a value extended from f16, whose last 13 bits are zeros, so that LLVM forgets that."""
+    kept = text.new(f"and i32 {text.new(f'bitcast float {value} to i32')}, {-(1 << 13)}")
+    return text.new(f"bitcast i32 {kept} to float")
+
+
 def write(text: Text, instruction: Instruction, values: Sequence[str], types: Sequence[str]) -> str:
     """Write an instruction on named values of storage types; return the name of its result."""
     op, _, detail = instruction.op.partition(":")
+    if op in _OF_HALVES and not text.halves.isdisjoint(values):
+        values = [_as_float(text, x) if x in text.halves else x for x in values]
     return INSTRUCTIONS[op](Given(text, tuple(values), tuple(types), instruction.type, detail))

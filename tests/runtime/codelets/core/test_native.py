@@ -17,6 +17,7 @@ from hloipu_runtime.kernels.native.settings import Settings, is_there, native_ke
 from tests.support.native_cases import (
     TYPES,
     Array,
+    all_values,
     by_kernels,
     by_numpy,
     differences,
@@ -38,6 +39,35 @@ def test_every_op_has_the_same_bits(element_type: str) -> None:
             arrays = [some_values(x, 1003, generator) for x in expression.operand_types]
             by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
         assert wrong_nodes(expression, *by_both) == {}
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16"])
+def test_what_was_rounded_goes_on_with_the_same_bits(element_type: str) -> None:
+    values, generator = all_values(element_type), np.random.default_rng(8)
+    for op in ("add", "multiply", "divide"):
+        nodes = [Node(op, (0, 1), element_type)]
+        unary = ("floor", "ceil", "round-nearest-even", "round-nearest-afz", "sign", "negate")
+        nodes += [Node(x, (2,), element_type) for x in unary]
+        nodes += [Node(x, (2, 1), element_type) for x in ("maximum", "minimum", "subtract")]
+        nodes += [Node("compare", (2, 1), "pred", (("direction", x),)) for x in ("EQ", "GT")]
+        nodes += [Node("convert", (2,), x) for x in ("s8", "s32", "f32", "pred")]
+        results = tuple(range(2, 2 + len(nodes)))
+        expression = Expression((element_type,) * 2, tuple(nodes), results)
+        for settings in (nullcontext(), computing()):
+            with settings, np.errstate(all="ignore"):
+                arrays = [values, generator.permutation(values)]
+                by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
+            assert wrong_nodes(expression, *by_both) == {}
+
+
+def test_a_payload_that_is_cut_leaves_a_nan() -> None:
+    """All bits of the payload are ones: rounded as a number's, they would carry."""
+    nodes = (Node("convert", (0,), "bf16"), Node("negate", (1,), "bf16"))
+    expression = Expression(("f32",), nodes, (1, 2))
+    bits = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFFBFFFFF], np.uint32)
+    with computing(), np.errstate(all="ignore"):
+        for made in by_kernels(expression, [np.repeat(bits, 9).view(np.float32)]):
+            assert np.isnan(made).all()
 
 
 @pytest.mark.parametrize("size", [1, 7, 1003])
