@@ -79,17 +79,29 @@ class _Item:
     definitions: tuple[s.Definition, ...] = ()
     loads: list["_Loads"] = field(default_factory=list)
     """One for each IPU."""
-    priced: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By step: how often that had changed when it was priced, and the cycles with the item."""
+    priced: dict[int, "_Priced"] = field(default_factory=dict)
+    """By step: what it takes with the item; of its own step, what that takes without."""
 
 
 class _Loads(NamedTuple):
-    """What tiles from `first` to before `end` have to do: a column of amounts for each."""
+    """What tiles have to do, a column of amounts for each range of them, `first` to before `end`.
+
+    Ranges are those that no item of a stretch tells apart: dozens, not a tile each.
+    """
 
     ipu: int
     first: int
     end: int
     amounts: Numbers
+
+
+class _Priced(NamedTuple):
+    """What a step would take with an item, or without, if it has changed so often as it had."""
+
+    changes: int
+    cycles: int
+    slowest: dict[int, Parts]
+    """On the IPUs of the item."""
 
 
 @dataclass(slots=True)
@@ -100,21 +112,28 @@ class _Place:
     stretch: int
     """The first step of its stretch."""
     sync_cycles: int
+    number: int
+    """Among the steps of its kind."""
     count: int = 0
     """Of its items."""
     changes: int = 0
     """How often an item came or went."""
-    amounts: dict[int, Numbers] = field(default_factory=dict)
-    """By IPU: of each tile a column, as those of its items."""
     slowest: dict[int, Parts] = field(default_factory=dict)
     """By IPU: what adds up to the step's cycles, each of its slowest tile."""
+    cycles: int = 0
+    """Of its items."""
 
-    def cycles(self, count: int, changed: dict[int, Parts]) -> int:
-        """Return the cycles of so many items, on some IPUs with other ones than now."""
-        if not count:
-            return 0
-        parts: Iterable[Parts] = zip(*(self.slowest | changed).values(), strict=True)
-        return self.sync_cycles + sum(map(max, parts))
+    def priced(self, count: int, slowest: dict[int, Parts]) -> _Priced:
+        """Return what so many items take, on some IPUs with other slowest ones than now."""
+        parts: Iterable[Parts] = zip(*(self.slowest | slowest).values(), strict=True)
+        cycles = self.sync_cycles + sum(map(max, parts)) if count else 0
+        return _Priced(self.changes, cycles, slowest)
+
+    def change(self, count: int, priced: _Priced) -> None:
+        """Have so many items, as they are priced."""
+        self.slowest |= priced.slowest
+        self.count, self.cycles = count, priced.cycles
+        self.changes += 1
 
 
 class _Levelling:
@@ -137,6 +156,8 @@ class _Levelling:
         """By kind of places."""
         self.readers: dict[s.VariableId, list[_Item]] = {}
         self.writers: dict[s.VariableId, list[_Item]] = {}
+        self.amounts: dict[tuple[str, int], Numbers] = {}
+        """By kind of places and IPU: rows as those of items, of each place, by range of tiles."""
         self._known_live: tuple[LiveBytes, Numbers] | None = None
         self._read_steps(alone)
 
@@ -155,8 +176,9 @@ class _Levelling:
             if is_phase and alone.isdisjoint(written(step, self.program)):
                 kind = f"{type(step).__name__} {stretch} {[barrier.ipus for barrier in syncs]}"
                 cycles = sum(sync(self.machine, barrier.ipus).cycles for barrier in syncs)
-                self.places[number] = _Place(kind, stretch, cycles)
-                self.steps_of.setdefault(kind, []).append(number)
+                alike = self.steps_of.setdefault(kind, [])
+                self.places[number] = _Place(kind, stretch, cycles, len(alike))
+                alike.append(number)
                 self.items += self._items(number, step)
             else:
                 if not isinstance(step, s.StreamIn | s.StreamOut | s.ComputeSet | s.Exchange):
@@ -209,26 +231,22 @@ class _Levelling:
         movable = [item for item in items if self._may_move(item)]
         if not any(len(self._choices(item)) > 1 for item in movable):
             return False
-        for item in items:
-            self._load(item)
-            self._put(item, item.step)
+        self._load(items)
         places = [self.places[number] for number in {item.step: None for item in items}]
         before = best = [item.step for item in movable]
-        least = sum(place.cycles(place.count, {}) for place in places)
+        least = sum(place.cycles for place in places)
         small = beginning(self.machine).cycles
         for is_late, may_cost in ((True, 0), (True, small), (True, 0), (False, 0)):
             for item in reversed(movable) if is_late else movable:
                 self._move(item, is_late=is_late, may_cost=may_cost)
-            total = sum(place.cycles(place.count, {}) for place in places)
+            total = sum(place.cycles for place in places)
             if total < least:
                 least, best = total, [item.step for item in movable]
         for item, step in zip(movable, best, strict=True):
             if item.step != step:
                 self._too_full_at(item, step, is_sure=True)
                 item.step = step
-        for place in places:
-            place.amounts.clear()
-            place.slowest.clear()
+        self.amounts.clear()
         return best != before
 
     def _may_move(self, item: _Item) -> bool:
@@ -241,78 +259,109 @@ class _Levelling:
 
     # --- what a step takes
 
-    def _load(self, item: _Item) -> None:
+    def _load(self, items: Iterable[_Item]) -> None:
+        """Note what tiles have to do for the items of a stretch, and for its steps."""
+        loads = [(item, list(self._loads_of(item))) for item in items]
+        bounds: dict[int, set[int]] = {}
+        for _, of_item in loads:
+            for ipu, load in of_item:
+                bounds.setdefault(ipu, set()).update((load.first, load.last + 1))
+        range_at = {
+            ipu: {tile: number for number, tile in enumerate(sorted(tiles))}
+            for ipu, tiles in bounds.items()
+        }
+        for item, of_item in loads:
+            place = self.places[item.step]
+            place.count += 1
+            for ipu in dict.fromkeys(ipu for ipu, _ in of_item):
+                ranges = [
+                    (range_at[ipu][load.first], range_at[ipu][load.last + 1], load.amounts)
+                    for other, load in of_item
+                    if other == ipu
+                ]
+                first, end = min(x[0] for x in ranges), max(x[1] for x in ranges)
+                amounts = np.zeros((len(ranges[0][2]), 1, end - first), np.int64)
+                for begin, until, column in ranges:
+                    amounts[:, 0, begin - first : until - first] += np.array(column)[:, None]
+                item.loads.append(_Loads(ipu, first, end, amounts))
+                if (place.kind, ipu) not in self.amounts:
+                    shape = len(amounts), len(self.steps_of[place.kind]), len(range_at[ipu]) - 1
+                    self.amounts[place.kind, ipu] = np.zeros(shape, np.int64)
+                self.amounts[place.kind, ipu][:, place.number, first:end] += amounts[:, 0]
+        for (kind, ipu), of_steps in self.amounts.items():
+            slowest = self._slowest(of_steps)
+            for step, parts in zip(self.steps_of[kind], slowest, strict=True):
+                self.places[step].slowest[ipu] = parts
+        for kind in dict.fromkeys(self.places[item.step].kind for item, _ in loads):
+            for step in self.steps_of[kind]:
+                place = self.places[step]
+                place.cycles = place.priced(place.count, {}).cycles
+
+    def _loads_of(self, item: _Item) -> Iterator[tuple[int, Load]]:
+        """Yield what an item asks of the tiles of each IPU."""
         group = item.group
-        if group is not None:
-            tiles, ipu = group.tiles, ipu_of(self.program, group)
-            cycles = group_cost(self.program, group, self.machine).work.cycles
-            amounts = np.full((1, tiles.last + 1 - tiles.first), cycles, np.int64)
-            item.loads.append(_Loads(ipu, tiles.first, tiles.last + 1, amounts))
+        if group is None:
+            yield from tile_loads(self.program, item.transfers, self.machine, self.forms)
             return
-        loads: dict[int, list[Load]] = {}
-        for ipu, load in tile_loads(self.program, item.transfers, self.machine, self.forms):
-            loads.setdefault(ipu, []).append(load)
-        tiles_per_ipu = self.machine.chip.tiles_per_ipu
-        for ipu, of_ipu in loads.items():
-            # Pairs of tiles share a link: the last pair may be half a one.
-            first, end = (
-                min(x.first for x in of_ipu),
-                min(tiles_per_ipu, max(x.last for x in of_ipu) + 1),
-            )
-            amounts = np.zeros((len(of_ipu[0].amounts), end - first), np.int64)
-            for load in of_ipu:
-                column = np.array(load.amounts, np.int64)[:, None]
-                amounts[:, load.first - first : load.last + 1 - first] += column
-            item.loads.append(_Loads(ipu, first, end, amounts))
+        cycles = group_cost(self.program, group, self.machine).work.cycles
+        yield ipu_of(self.program, group), Load(group.tiles.first, group.tiles.last, (cycles,))
 
     def _put(self, item: _Item, step: int) -> None:
-        item.step = step
         place = self.places[step]
-        place.slowest |= self._slowest_with(place, item)
-        place.count += 1
-        place.changes += 1
+        place.change(place.count + 1, self._with(item, (step,))[step])
         for ipu, first, end, amounts in item.loads:
-            place.amounts[ipu][:, first:end] += amounts
+            self.amounts[place.kind, ipu][:, place.number, first:end] += amounts[:, 0]
+        item.step = step
 
     def _take(self, item: _Item) -> None:
         place = self.places[item.step]
-        place.slowest |= self._slowest_without(place, item)
-        place.count -= 1
-        place.changes += 1
+        place.change(place.count - 1, self._without(item))
         for ipu, first, end, amounts in item.loads:
-            place.amounts[ipu][:, first:end] -= amounts
+            self.amounts[place.kind, ipu][:, place.number, first:end] -= amounts[:, 0]
 
-    def _slowest_with(self, place: _Place, item: _Item) -> dict[int, Parts]:
-        """Return what takes longest on each IPU of an item in a step with it: no tile has less."""
+    def _with(self, item: _Item, steps: Iterable[int]) -> dict[int, _Priced]:
+        """Return what steps that have items take with one more; what is not known all at once."""
+        priced, places, unknown = item.priced, list[_Place](), list[int]()
+        for step in steps:
+            place, known = self.places[step], priced.get(step)
+            is_known = known is not None and known.changes == place.changes
+            if place.count and not is_known and step != item.step:
+                places.append(place)
+                unknown.append(step)
+        slowest: list[dict[int, Parts]] = [{} for _ in places]
+        numbers = [place.number for place in places]
+        for ipu, first, end, amounts in item.loads if places else ():
+            before = self.amounts[places[0].kind, ipu][:, numbers, first:end]
+            of_its_tiles = self._slowest(before + amounts)
+            for place, parts, changed in zip(places, of_its_tiles, slowest, strict=True):
+                changed[ipu] = tuple(map(max, parts, place.slowest[ipu]))
+        for step, place, changed in zip(unknown, places, slowest, strict=True):
+            priced[step] = place.priced(place.count + 1, changed)
+        return priced
+
+    def _without(self, item: _Item) -> _Priced:
+        """Return what an item's step takes without it."""
+        place, known = self.places[item.step], item.priced.get(item.step)
+        if known is not None and known.changes == place.changes:
+            return known
         slowest = {}
         for ipu, first, end, amounts in item.loads:
-            before = place.amounts.get(ipu)
-            if before is None:
-                shape = len(amounts), self.machine.chip.tiles_per_ipu
-                before = place.amounts[ipu] = np.zeros(shape, np.int64)
-                place.slowest[ipu] = self._slowest(before)
-            of_its_tiles = self._slowest(before[:, first:end] + amounts)
-            slowest[ipu] = tuple(map(max, of_its_tiles, place.slowest[ipu]))
-        return slowest
-
-    def _slowest_without(self, place: _Place, item: _Item) -> dict[int, Parts]:
-        """Return what takes longest on each IPU of an item in its step without it."""
-        slowest = {}
-        for ipu, first, end, amounts in item.loads:
-            before = place.amounts[ipu]
-            of_its_tiles = self._slowest(before[:, first:end])
+            before = self.amounts[place.kind, ipu][:, place.number : place.number + 1]
+            (of_its_tiles,) = self._slowest(before[:, :, first:end])
             if any(map(operator.eq, of_its_tiles, place.slowest[ipu])):
                 rest = before.copy()
-                rest[:, first:end] -= amounts
-                slowest[ipu] = self._slowest(rest)
-        return slowest
+                rest[:, :, first:end] -= amounts
+                (slowest[ipu],) = self._slowest(rest)
+        item.priced[item.step] = place.priced(place.count - 1, slowest)
+        return item.priced[item.step]
 
-    def _slowest(self, amounts: Numbers) -> Parts:
+    def _slowest(self, amounts: Numbers) -> list[Parts]:
+        """Return what takes longest of the ranges of tiles in each step."""
         if len(amounts) == 1:
-            return (int(amounts.max()),)
+            return [(most,) for most in amounts[0].max(axis=1).tolist()]
         exchanging = np.asarray(exchange_cycles(self.machine, TileTraffic(*amounts[:-2])))
-        before, after = amounts[-2:].max(axis=1)
-        return int(exchanging.max()), int(before), int(after)
+        copying = amounts[-2:].max(axis=2).tolist()
+        return list(zip(exchanging.max(axis=1).tolist(), *copying, strict=True))
 
     # --- where an item may go
 
@@ -350,8 +399,9 @@ class _Levelling:
         if len(choices) < 2:
             return
         here = self.places[item.step]
-        saved = here.cycles(here.count, {}) - self._priced(item, item.step)
+        saved = here.cycles - self._without(item).cycles
         sign = -1 if is_late else 1
+        priced = self._with(item, choices)
         dearer = []
         room = [choices[0], choices[-1]]
         for number in reversed(choices) if is_late else choices:
@@ -360,7 +410,7 @@ class _Levelling:
             place = self.places[number]
             if number == item.step or not place.count or not room[0] <= number <= room[1]:
                 continue
-            added = self._priced(item, number) - place.cycles(place.count, {})
+            added = priced[number].cycles - place.cycles
             change = 0 if 0 < added - saved <= may_cost else added - saved
             if change > -saved:
                 dearer.append((change, sign * number))
@@ -369,18 +419,6 @@ class _Levelling:
         for option in sorted(dearer):
             if option > (0, sign * item.step) or self._moved(item, sign * option[1], room):
                 return
-
-    def _priced(self, item: _Item, number: int) -> int:
-        """Return the cycles of a step with an item, or of its own one without it."""
-        place = self.places[number]
-        known = item.priced.get(number)
-        if known is None or known[0] != place.changes:
-            if number == item.step:
-                cycles = place.cycles(place.count - 1, self._slowest_without(place, item))
-            else:
-                cycles = place.cycles(place.count + 1, self._slowest_with(place, item))
-            known = item.priced[number] = place.changes, cycles
-        return known[1]
 
     def _moved(self, item: _Item, step: int, room: list[int]) -> bool:
         """Move an item to a step, unless there is no room.
