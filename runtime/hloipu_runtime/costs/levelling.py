@@ -10,20 +10,16 @@ There are no more steps than before, and no stretch of tiles gets fuller than it
 Nothing moves past a loop or a branch.
 """
 
-import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.costs.computing import group_cost, ipu_of
-from hloipu_runtime.costs.exchanging import tile_loads
 from hloipu_runtime.costs.forms import Forms
-from hloipu_runtime.costs.loads import Load
-from hloipu_runtime.machine.costs import TileTraffic, beginning, exchange_cycles, sync
+from hloipu_runtime.costs.supersteps import Item, Supersteps
+from hloipu_runtime.machine.costs import beginning, sync
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.live_bytes import LiveBytes, live_bytes_of
@@ -36,7 +32,6 @@ _STRETCH = 512
 """Steps that are looked at together: the amounts of all their tiles are kept meanwhile. Assumed."""
 
 Numbers = NDArray[np.int64]
-Parts = tuple[int, ...]
 
 
 def levelled(
@@ -67,56 +62,6 @@ def levelled(
     return replace(program, body=body, functions=functions)
 
 
-@dataclass(slots=True, eq=False)
-class _Item:
-    """A vertex group, or what an exchange brings to one variable; else a step that stays."""
-
-    step: int
-    reads: frozenset[s.VariableId]
-    writes: frozenset[s.VariableId]
-    group: s.VertexGroup | None = None
-    transfers: tuple[s.Transfer, ...] = ()
-    definitions: tuple[s.Definition, ...] = ()
-    loads: list["_Loads"] = field(default_factory=list)
-    """One for each IPU."""
-    priced: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """By step: how often that had changed when it was priced, and the cycles with the item."""
-
-
-class _Loads(NamedTuple):
-    """What tiles from `first` to before `end` have to do: a column of amounts for each."""
-
-    ipu: int
-    first: int
-    end: int
-    amounts: Numbers
-
-
-@dataclass(slots=True)
-class _Place:
-    """A compute set or an exchange, with what its tiles have to do."""
-
-    kind: str
-    stretch: int
-    """The first step of its stretch."""
-    sync_cycles: int
-    count: int = 0
-    """Of its items."""
-    changes: int = 0
-    """How often an item came or went."""
-    amounts: dict[int, Numbers] = field(default_factory=dict)
-    """By IPU: of each tile a column, as those of its items."""
-    slowest: dict[int, Parts] = field(default_factory=dict)
-    """By IPU: what adds up to the step's cycles, each of its slowest tile."""
-
-    def cycles(self, count: int, changed: dict[int, Parts]) -> int:
-        """Return the cycles of so many items, on some IPUs with other ones than now."""
-        if not count:
-            return 0
-        parts: Iterable[Parts] = zip(*(self.slowest | changed).values(), strict=True)
-        return self.sync_cycles + sum(map(max, parts))
-
-
 class _Levelling:
     """Levels the steps of one sequence."""
 
@@ -129,14 +74,12 @@ class _Levelling:
         owned: frozenset[s.VariableId],
         alone: frozenset[s.VariableId],
     ) -> None:
-        self.program, self.machine, self.forms, self.body = program, machine, forms, body
+        self.program, self.machine, self.body = program, machine, body
         self.owned = owned
-        self.places: dict[int, _Place] = {}
-        self.items: list[_Item] = []
-        self.steps_of: dict[str, list[int]] = {}
-        """By kind of places."""
-        self.readers: dict[s.VariableId, list[_Item]] = {}
-        self.writers: dict[s.VariableId, list[_Item]] = {}
+        self.supersteps = Supersteps(program, machine, forms)
+        self.items: list[Item] = []
+        self.readers: dict[s.VariableId, list[Item]] = {}
+        self.writers: dict[s.VariableId, list[Item]] = {}
         self._known_live: tuple[LiveBytes, Numbers] | None = None
         self._read_steps(alone)
 
@@ -155,14 +98,13 @@ class _Levelling:
             if is_phase and alone.isdisjoint(written(step, self.program)):
                 kind = f"{type(step).__name__} {stretch} {[barrier.ipus for barrier in syncs]}"
                 cycles = sum(sync(self.machine, barrier.ipus).cycles for barrier in syncs)
-                self.places[number] = _Place(kind, stretch, cycles)
-                self.steps_of.setdefault(kind, []).append(number)
+                self.supersteps.add(number, kind, stretch, cycles)
                 self.items += self._items(number, step)
             else:
                 if not isinstance(step, s.StreamIn | s.StreamOut | s.ComputeSet | s.Exchange):
                     stretch = number + 1
                 touched, writes = used(step, self.program), written(step, self.program)
-                self.items.append(_Item(number, touched, writes))
+                self.items.append(Item(number, touched, writes))
             syncs.clear()
         for item in self.items:
             for variable in item.reads - item.writes:
@@ -170,12 +112,12 @@ class _Levelling:
             for variable in item.writes:
                 self.writers.setdefault(variable, []).append(item)
 
-    def _items(self, number: int, step: s.Step) -> Iterator[_Item]:
+    def _items(self, number: int, step: s.Step) -> Iterator[Item]:
         if isinstance(step, s.ComputeSet):
             for group in step.groups:
                 reads = frozenset(operand.variable for operand in group.inputs)
                 writes = frozenset(operand.variable for operand in group.outputs)
-                yield _Item(number, reads, writes, group)
+                yield Item(number, reads, writes, group)
         elif isinstance(step, s.Exchange):
             transfers: dict[s.VariableId, list[s.Transfer]] = {}
             for transfer in step.transfers:
@@ -185,7 +127,7 @@ class _Levelling:
                 definitions.setdefault(definition.variable, []).append(definition)
             for variable, defined in definitions.items():
                 bringing = tuple(transfers.get(variable, ()))
-                yield _Item(
+                yield Item(
                     number,
                     frozenset(transfer.source for transfer in bringing),
                     frozenset((variable,)),
@@ -196,45 +138,41 @@ class _Levelling:
 
     def sequence(self) -> s.Sequence:
         """Return the sequence with its items moved; the same one where no cycles are saved."""
-        stretches: dict[int, list[_Item]] = {}
+        stretches: dict[int, list[Item]] = {}
         for item in self.items:
-            place = self.places.get(item.step)
-            if place is not None and len(self.steps_of[place.kind]) > 1:
+            place = self.supersteps.places.get(item.step)
+            if place is not None and len(self.supersteps.of_kind[place.kind]) > 1:
                 stretches.setdefault(place.stretch, []).append(item)
         changed = [self._level(items) for items in stretches.values()]
         return s.Sequence(tuple(self._written_out())) if any(changed) else self.body
 
-    def _level(self, items: list[_Item]) -> bool:
+    def _level(self, items: list[Item]) -> bool:
         """Move the items of a stretch; return whether that saves cycles."""
         movable = [item for item in items if self._may_move(item)]
         if not any(len(self._choices(item)) > 1 for item in movable):
             return False
-        for item in items:
-            self._load(item)
-            self._put(item, item.step)
-        places = [self.places[number] for number in {item.step: None for item in items}]
+        self.supersteps.load(items)
+        places = [self.supersteps.places[number] for number in {item.step: None for item in items}]
         before = best = [item.step for item in movable]
-        least = sum(place.cycles(place.count, {}) for place in places)
+        least = sum(place.cycles for place in places)
         small = beginning(self.machine).cycles
         for is_late, may_cost in ((True, 0), (True, small), (True, 0), (False, 0)):
             for item in reversed(movable) if is_late else movable:
                 self._move(item, is_late=is_late, may_cost=may_cost)
-            total = sum(place.cycles(place.count, {}) for place in places)
+            total = sum(place.cycles for place in places)
             if total < least:
                 least, best = total, [item.step for item in movable]
         for item, step in zip(movable, best, strict=True):
             if item.step != step:
                 self._too_full_at(item, step, is_sure=True)
                 item.step = step
-        for place in places:
-            place.amounts.clear()
-            place.slowest.clear()
+        self.supersteps.amounts.clear()
         for item in items:
             item.loads.clear()
             item.priced.clear()
         return best != before
 
-    def _may_move(self, item: _Item) -> bool:
+    def _may_move(self, item: Item) -> bool:
         """Whether an item takes nothing between IPUs, where links count too."""
         ipu_of_variable = self.program.variables
         return all(
@@ -242,88 +180,12 @@ class _Levelling:
             for x in item.transfers
         )
 
-    # --- what a step takes
-
-    def _load(self, item: _Item) -> None:
-        group = item.group
-        if group is not None:
-            tiles, ipu = group.tiles, ipu_of(self.program, group)
-            cycles = group_cost(self.program, group, self.machine).work.cycles
-            # One number stands for those of all tiles.
-            amounts = np.broadcast_to(np.int64(cycles), (1, tiles.last + 1 - tiles.first))
-            item.loads.append(_Loads(ipu, tiles.first, tiles.last + 1, amounts))
-            return
-        loads: dict[int, list[Load]] = {}
-        for ipu, load in tile_loads(self.program, item.transfers, self.machine, self.forms):
-            loads.setdefault(ipu, []).append(load)
-        tiles_per_ipu = self.machine.chip.tiles_per_ipu
-        for ipu, of_ipu in loads.items():
-            # Pairs of tiles share a link: the last pair may be half a one.
-            first, end = (
-                min(x.first for x in of_ipu),
-                min(tiles_per_ipu, max(x.last for x in of_ipu) + 1),
-            )
-            amounts = np.zeros((len(of_ipu[0].amounts), end - first), np.int64)
-            for load in of_ipu:
-                column = np.array(load.amounts, np.int64)[:, None]
-                amounts[:, load.first - first : load.last + 1 - first] += column
-            item.loads.append(_Loads(ipu, first, end, amounts))
-
-    def _put(self, item: _Item, step: int) -> None:
-        item.step = step
-        place = self.places[step]
-        place.slowest |= self._slowest_with(place, item)
-        place.count += 1
-        place.changes += 1
-        for ipu, first, end, amounts in item.loads:
-            place.amounts[ipu][:, first:end] += amounts
-
-    def _take(self, item: _Item) -> None:
-        place = self.places[item.step]
-        place.slowest |= self._slowest_without(place, item)
-        place.count -= 1
-        place.changes += 1
-        for ipu, first, end, amounts in item.loads:
-            place.amounts[ipu][:, first:end] -= amounts
-
-    def _slowest_with(self, place: _Place, item: _Item) -> dict[int, Parts]:
-        """Return what takes longest on each IPU of an item in a step with it: no tile has less."""
-        slowest = {}
-        for ipu, first, end, amounts in item.loads:
-            before = place.amounts.get(ipu)
-            if before is None:
-                shape = len(amounts), self.machine.chip.tiles_per_ipu
-                before = place.amounts[ipu] = np.zeros(shape, np.int64)
-                place.slowest[ipu] = self._slowest(before)
-            of_its_tiles = self._slowest(before[:, first:end] + amounts)
-            slowest[ipu] = tuple(map(max, of_its_tiles, place.slowest[ipu]))
-        return slowest
-
-    def _slowest_without(self, place: _Place, item: _Item) -> dict[int, Parts]:
-        """Return what takes longest on each IPU of an item in its step without it."""
-        slowest = {}
-        for ipu, first, end, amounts in item.loads:
-            before = place.amounts[ipu]
-            of_its_tiles = self._slowest(before[:, first:end])
-            if any(map(operator.eq, of_its_tiles, place.slowest[ipu])):
-                rest = before.copy()
-                rest[:, first:end] -= amounts
-                slowest[ipu] = self._slowest(rest)
-        return slowest
-
-    def _slowest(self, amounts: Numbers) -> Parts:
-        if len(amounts) == 1:
-            return (int(amounts.max()),)
-        exchanging = np.asarray(exchange_cycles(self.machine, TileTraffic(*amounts[:-2])))
-        before, after = amounts[-2:].max(axis=1)
-        return int(exchanging.max()), int(before), int(after)
-
     # --- where an item may go
 
-    def _choices(self, item: _Item) -> list[int]:
+    def _choices(self, item: Item) -> list[int]:
         """Return the steps that an item may be part of, its own one among them."""
         here = item.step
-        steps = self.steps_of[self.places[here].kind]
+        steps = self.supersteps.of_kind[self.supersteps.places[here].kind]
         low, high = steps[0], steps[-1]
         for other in self._ordered_with(item):
             if other.step < here:
@@ -336,7 +198,7 @@ class _Levelling:
                 return [here]
         return steps[bisect_left(steps, low) : bisect_right(steps, high)]
 
-    def _ordered_with(self, item: _Item) -> Iterator[_Item]:
+    def _ordered_with(self, item: Item) -> Iterator[Item]:
         """Yield what an item has to stay before or behind of."""
         for variable in item.reads:
             yield from (x for x in self.writers.get(variable, ()) if x is not item)
@@ -344,7 +206,7 @@ class _Levelling:
             yield from self.readers.get(variable, ())
             yield from (x for x in self.writers[variable] if x is not item)
 
-    def _move(self, item: _Item, *, is_late: bool, may_cost: int = 0) -> None:
+    def _move(self, item: Item, *, is_late: bool, may_cost: int = 0) -> None:
         """Move an item to where steps take least, if there is room; of equal ones to the latest.
 
         Not late: to the earliest. `may_cost`: cycles that count as none, so that what leads to the
@@ -353,18 +215,19 @@ class _Levelling:
         choices = self._choices(item)
         if len(choices) < 2:
             return
-        here = self.places[item.step]
-        saved = here.cycles(here.count, {}) - self._priced(item, item.step)
+        here = self.supersteps.places[item.step]
+        saved = here.cycles - self.supersteps.priced_without(item).cycles
         sign = -1 if is_late else 1
+        priced = self.supersteps.priced_with(item, choices)
         dearer = []
         room = [choices[0], choices[-1]]
         for number in reversed(choices) if is_late else choices:
             if not saved and sign * number > sign * item.step:
                 return  # from here on none is better than its own
-            place = self.places[number]
+            place = self.supersteps.places[number]
             if number == item.step or not place.count or not room[0] <= number <= room[1]:
                 continue
-            added = self._priced(item, number) - place.cycles(place.count, {})
+            added = priced[number].cycles - place.cycles
             change = 0 if 0 < added - saved <= may_cost else added - saved
             if change > -saved:
                 dearer.append((change, sign * number))
@@ -374,19 +237,7 @@ class _Levelling:
             if option > (0, sign * item.step) or self._moved(item, sign * option[1], room):
                 return
 
-    def _priced(self, item: _Item, number: int) -> int:
-        """Return the cycles of a step with an item, or of its own one without it."""
-        place = self.places[number]
-        known = item.priced.get(number)
-        if known is None or known[0] != place.changes:
-            if number == item.step:
-                cycles = place.cycles(place.count - 1, self._slowest_without(place, item))
-            else:
-                cycles = place.cycles(place.count + 1, self._slowest_with(place, item))
-            known = item.priced[number] = place.changes, cycles
-        return known[1]
-
-    def _moved(self, item: _Item, step: int, room: list[int]) -> bool:
+    def _moved(self, item: Item, step: int, room: list[int]) -> bool:
         """Move an item to a step, unless there is no room.
 
         `room`: the first and last step that it may have room at. What is live at a step that it
@@ -399,8 +250,8 @@ class _Levelling:
             if full != step:
                 room[step > item.step] = full
             return False
-        self._take(item)
-        self._put(item, step)
+        self.supersteps.take(item)
+        self.supersteps.put(item, step)
         return True
 
     # --- memory
@@ -420,7 +271,7 @@ class _Levelling:
             self._known_live = known, np.cumsum(live, axis=0)
         return self._known_live
 
-    def _too_full_at(self, item: _Item, step: int, *, is_sure: bool = False) -> int | None:
+    def _too_full_at(self, item: Item, step: int, *, is_sure: bool = False) -> int | None:
         """Note what is live where an item goes to a step, unless a stretch of tiles gets too full.
 
         Returns the step where one does, the nearest to the item. `is_sure`: none does.
@@ -453,7 +304,7 @@ class _Levelling:
     # --- the result
 
     def _written_out(self) -> Iterator[s.Step]:
-        items: dict[int, list[_Item]] = {}
+        items: dict[int, list[Item]] = {}
         for item in self.items:
             items.setdefault(item.step, []).append(item)
         syncs: list[s.Sync] = []
@@ -461,16 +312,16 @@ class _Levelling:
             if isinstance(step, s.Sync):
                 syncs.append(step)
                 continue
-            if number in self.places and number not in items:
+            if number in self.supersteps.places and number not in items:
                 syncs.clear()
                 continue
             yield from syncs
             syncs.clear()
-            yield self._step(step, items[number]) if number in self.places else step
+            yield self._step(step, items[number]) if number in self.supersteps.places else step
         yield from syncs
 
     @staticmethod
-    def _step(step: s.Step, items: Iterable[_Item]) -> s.Step:
+    def _step(step: s.Step, items: Iterable[Item]) -> s.Step:
         if isinstance(step, s.ComputeSet):
             groups = tuple(item.group for item in items if item.group is not None)
             return step if groups == step.groups else s.ComputeSet(groups)

@@ -1,5 +1,6 @@
 """Levelling steps: what is not urgent goes where another tile is slowest; all stays proved."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,11 +8,12 @@ import pytest
 import hloipu
 from hloipu_runtime.costs.levelling import _Levelling, levelled
 from hloipu_runtime.costs.step_costs import step_charges
+from hloipu_runtime.costs.supersteps import Item
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.merging import merged
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.proof.verify import verify
-from hloipu_runtime.program.steps import ComputeSet, Exchange
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Sequence
 from tests.support.program_builder import ProgramBuilder, rows
 from tests.support.random_programs import random_program
 
@@ -60,6 +62,31 @@ def test_random_programs_stay_proved_and_take_no_longer(seed: int) -> None:
         for program in (joined, found)
     ]
     assert len(kinds[1]) <= len(kinds[0])
+
+
+@pytest.mark.parametrize("seed", [0, 4, 8])
+def test_steps_take_what_the_verdict_says_after_each_move(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are priced as items come and go, and some prices are kept; the verdict prices anew."""
+    joined = merged(random_program(seed, tiles=TILES, ipus=1, steps=40), TILES)
+    move, seen = _Levelling._move, []
+
+    def moved(self: _Levelling, item: Item, **named: Any) -> None:
+        def spent() -> tuple[int, int]:
+            steps = Sequence(tuple(self._written_out()))
+            apart = replace(joined, body=steps)
+            return sum(x.cycles for x in self.supersteps.places.values()), cycles(apart)
+
+        before, step = spent(), item.step
+        move(self, item, **named)
+        after = spent()
+        assert after[0] - before[0] == after[1] - before[1]
+        seen.append(item.step != step)
+
+    monkeypatch.setattr(_Levelling, "_move", moved)
+    levelled(joined, TINY)
+    assert any(seen)
 
 
 def test_steps_behind_one_that_is_too_full_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

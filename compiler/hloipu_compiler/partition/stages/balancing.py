@@ -172,6 +172,8 @@ class _Shared:
         self.beside = Counter(self.ipus)
         """Stages of each IPU."""
         self.tied = [(a, b, size / tables.budget.memory_bytes) for a, b, size in tables.tied]
+        self.tried: dict[tuple[tuple[int, ...], int, int], tuple[tuple[int, ...], float]] = {}
+        """Moves from some cuts, and what they led to: the ways from several starts meet."""
 
     def starts(self) -> Iterator[list[int]]:
         """Yield cuts to begin with: stages as small as they share an IPU, or one large among them.
@@ -241,7 +243,11 @@ class _Shared:
         moves = [(n, count) for n in firsts for count in (1, 2) if n + count < len(ends)]
         useless = 0
         for first, count in moves * _MOST_MOVES:
-            before, best = best, self._move(ends, first, count, best)
+            before, move = best, (tuple(ends), first, count)
+            if move not in self.tried:
+                best = self._move(ends, first, count, best)
+                self.tried[move] = tuple(ends), best
+            ends[:], best = self.tried[move]
             useless = useless + 1 if best >= before else 0
             if useless == len(moves):
                 break
@@ -250,6 +256,8 @@ class _Shared:
     def _move(self, ends: list[int], first: int, count: int, best: float) -> float:
         """Put one cut or two where they are best between those around; return the score."""
         low, high = ends[first - 1], ends[first + count]
+        if high - low == count + 1:
+            return best  # there is no other place
         stages = range(first - 1, first + count)
         between = slice(low + 1, high)
         mine = sorted({self.ipus[stage] for stage in stages})

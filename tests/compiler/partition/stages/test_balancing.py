@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
-from hloipu_compiler.partition.stages.balancing import burdens, cuts_of
-from hloipu_compiler.partition.stages.cut_tables import Budget
+from hloipu_compiler.partition.stages.balancing import _Shared, burdens, cuts_of
+from hloipu_compiler.partition.stages.cut_tables import Budget, CutTables
 from hloipu_compiler.partition.stages.cutting import work
 from hloipu_compiler.partition.stages.loads import Loads
+from hloipu_compiler.partition.stages.recomputing import NONE
 from hloipu_compiler.plan.schedule import Schedule
 from tests.support.cases import each
 from tests.support.texts_rows import rows
@@ -115,6 +116,25 @@ def test_ipus_that_read_a_weight_of_another_have_it_too(
     if np.isfinite(best):
         cuts = cuts_of(found, schedule, budget, ipus=ipus)
         assert dearest_ipu(found, schedule, budget, cuts, ipus, 1.05) <= 1.05 * best
+
+
+@each("ipus", [(0, 1, 0), (0, 1, 2, 0), (0, 1, 0, 1), (0, 1, 1, 0)])
+@each("seed", range(4))
+def test_no_one_cut_nor_two_that_follow_are_better_elsewhere(
+    seed: int, ipus: tuple[int, ...]
+) -> None:
+    """From whichever start, and whatever was tried from others before."""
+    schedule, budget = Schedule(len(ipus), "grouped", 4), Budget(0.5, 2000.0)
+    shared = _Shared(CutTables(loads(seed), schedule, budget, np.arange(OPS + 1), NONE), ipus)
+    for start in combinations(range(1, OPS), len(ipus) - 1):
+        cuts = shared.moved(start)
+        others = (
+            others
+            for others in combinations(range(1, OPS), len(cuts))
+            if len(moved := [n for n, cut in enumerate(cuts) if others[n] != cut]) == 1
+            or (len(moved) == 2 and moved[1] == moved[0] + 1)
+        )
+        assert shared.score(cuts) <= min(map(shared.score, others)) * (1 + 1e-6)
 
 
 def test_what_waits_is_twice_more_there_and_state_is_there_once() -> None:
