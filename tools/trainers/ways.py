@@ -58,7 +58,8 @@ def ways_of(recipe: Recipe) -> Iterator[Way]:
 def compiled(recipe: Recipe, cut: Way) -> CompiledProgram:
     """Compile a recipe in one way.
 
-    Feeds are told by number, or left to be seen where the state is donated.
+    Feeds are told by number, or left to be seen where the state is donated. Replicas draw from the
+    same keys, as the reference does.
     """
     state = recipe.begin
     first = sum(len(jax.tree.leaves(x)) for x in state)
@@ -70,7 +71,7 @@ def compiled(recipe: Recipe, cut: Way) -> CompiledProgram:
     return hloipu.compile(
         recipe.text(named=cut.named), target="tiny", over_memory="allow", cache=False,
         outfeed=outfeed, loop=UPDATES, micro_batches=cut.micro_batches, replicas=cut.replicas,
-        stages=cut.stages, **given,
+        stages=cut.stages, replica_keys="same", **given,
     )  # fmt: skip
 
 
