@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing
 from hloipu_runtime.codelets.core.straight import calls_on_arrays
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.storage import storage_dtype

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.codelet import Index
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.program.mapping import Tiles
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import VertexGroup

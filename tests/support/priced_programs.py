@@ -4,7 +4,8 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.collective import Collective, RemoteCopy

@@ -8,8 +8,8 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Copy
 from hloipu_runtime.kernels.core.storage import storage_dtype

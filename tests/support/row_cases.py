@@ -5,8 +5,8 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Block
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.kernels.core.rounding import round_to

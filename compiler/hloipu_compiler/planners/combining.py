@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hloipu_compiler.planners.placing import Placement, gathered
 from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.stages import PlacedOperand, Stage, Work, staged, total_cycles
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.machine.model import Machine

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.codelet import Index
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.kernels.windows_geometry import WindowDimension
 from hloipu_runtime.machine.charges import over

@@ -33,7 +33,8 @@ from hloipu_compiler.planners.planned import (
     splits_of,
 )
 from hloipu_compiler.planners.redistribution import received, redistribution, together
-from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.codelet import Index
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.costs.reduce import convolution_summing_cycles
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.reduce import Reduce

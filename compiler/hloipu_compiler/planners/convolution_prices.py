@@ -17,7 +17,8 @@ from hloipu_compiler.planners.convolution_candidates import (
     cuts_of,
     part_sizes,
 )
-from hloipu_runtime.codelets.core.codelet import Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Indexing
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.costs.convolution import (
     ConvolutionShape,
     convolution_table_bytes,

@@ -25,7 +25,7 @@ from hloipu_compiler.planners.dot_candidates import (
 )
 from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.costs.amp import Products, product_table_bytes, products_cycles
 from hloipu_runtime.codelets.costs.reduce import summing_cycles
 from hloipu_runtime.codelets.dense.dot import Dot

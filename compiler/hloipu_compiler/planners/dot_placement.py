@@ -24,7 +24,7 @@ from hloipu_compiler.planners.planned import (
     splits_of,
 )
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.machine.model import Machine
 

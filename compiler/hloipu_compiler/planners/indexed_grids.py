@@ -21,7 +21,8 @@ from hloipu_compiler.planners.planned import (
 )
 from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import Work, bytes_of, staged
-from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.model import Machine

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import Placement, followed
 from hloipu_compiler.planners.redistribution import redistribution, together
-from hloipu_runtime.codelets.core.codelet import Codelet, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Indexing
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete

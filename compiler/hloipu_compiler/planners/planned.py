@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from hloipu_compiler.planners.placing import Placement
-from hloipu_runtime.codelets.core.codelet import Sizes
+from hloipu_runtime.codelets.core.tensors import Sizes
 from hloipu_runtime.costs.exchange_price import ExchangePrice
 from hloipu_runtime.element_types import shape_text
 from hloipu_runtime.frozen import dataclass

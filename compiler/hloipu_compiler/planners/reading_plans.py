@@ -24,7 +24,8 @@ from hloipu_compiler.planners.indexed_grids import (
 from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.searching import Candidate
 from hloipu_compiler.planners.stages import Work, bytes_of
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.kernels.gather import GatherDimensions

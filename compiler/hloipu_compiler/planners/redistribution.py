@@ -16,7 +16,7 @@ from math import isqrt, prod
 from typing import NamedTuple
 
 from hloipu_compiler.planners.placing import in_blocks
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.exchange_form import exchange_code_bytes
 from hloipu_runtime.costs.exchange_price import (
     NO_CODE_PRICE,

@@ -23,7 +23,7 @@ from hloipu_compiler.planners.stages import (
     staged,
     total_cycles,
 )
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice, arriving, exchange_price
 from hloipu_runtime.costs.traffic import WORD_BYTES

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hloipu_compiler.planners.dot_candidates import parts_of
 from hloipu_compiler.planners.placing import grid
 from hloipu_compiler.planners.redistribution import LEAST_CODE_CYCLES, redistribution
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.exchange_price import CodePrice, exchange_price, transfer_price
 from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import transfer_traffic

@@ -17,7 +17,8 @@ from hloipu_compiler.planners.placing import (
     split,
 )
 from hloipu_compiler.planners.stages import part_of
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.costs.exchange_price import arriving, exchange_price
 from hloipu_runtime.costs.traffic import WORD_BYTES

@@ -13,7 +13,8 @@ from hloipu_compiler.planners.redistribution import (
     redistribution,
     together,
 )
-from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.computing import codelet_work
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.costs.vertex_bytes import state_of

@@ -13,7 +13,7 @@ from hloipu_compiler.planners.placing import GRAIN_BYTES, Placement, followed, g
 from hloipu_compiler.planners.planned import Choice, PlannedOp, losers, splits_of
 from hloipu_compiler.planners.searching import Candidate, descend
 from hloipu_compiler.planners.stages import PlacedOperand, Stage, Work, least_price, staged
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text

@@ -21,7 +21,7 @@ from hloipu_compiler.planners.indexed_grids import (
 from hloipu_compiler.planners.planned import Cycles
 from hloipu_compiler.planners.searching import Candidate
 from hloipu_compiler.planners.stages import PlacedOperand, Work, bytes_of, part_of
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.program.mapping import Sizes
 
 

@@ -1,9 +1,8 @@
 """Bytes that tiles send and receive in a transfer, in closed form.
 
-Exact for regular grids, never less than what moves. Work grows with the number of dimensions, and
-where both ends lie on one grid with numpy arrays of the grid's shape.
-
-Of what stays on its tile, both ends lie on one grid; counts are arrays that broadcast to it.
+Exact for regular grids, never less than what moves. Work grows with the number of dimensions.
+Where both ends lie on one grid of tiles, what receivers find on their own tile need not move: that
+is counted in arrays that broadcast to the grid.
 """
 
 from functools import lru_cache

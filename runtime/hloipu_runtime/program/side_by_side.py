@@ -2,18 +2,16 @@
 
 Lowering writes steps in one order, whichever IPU they are on. Every variable lies on one IPU, so
 steps on different IPUs never touch the same one, and need each other only by way of meetings:
-exchanges between IPUs, and collectives. What the IPUs do from one meeting to the
-next are the branches of a `Parallel`, which lasts as long as the slowest. Streams of the host,
-pipelines, and loops and branches over several IPUs stay where they are; within a position of a
-pipeline that is on several IPUs, and within loops, it is done as well.
+exchanges between IPUs, and collectives. What the IPUs do from one meeting to the next are the
+branches of a `Parallel`, which lasts as long as the slowest. Streams of the host, pipelines, and
+loops and branches over several IPUs stay where they are; within a position of a pipeline that is on
+several IPUs, and within loops, it is done as well.
 
-All but small steps of an IPU keep their order, so memory changes by what comes from other IPUs
-alone. Where a stretch of tiles would hold clearly more than it held at its fullest before, large
-copies between IPUs keep their places, too.
-
-Meetings are as early as what they need lets them be; those that nothing needs come last. Steps of
-an IPU keep their order, but for small ones. A step runs before a meeting if something at that
-meeting needs it, or if its IPU would only wait for slower ones meanwhile.
+Meetings are as early as what they need lets them be; those that nothing needs come last. A step
+runs before a meeting if something at that meeting needs it, or if its IPU would only wait for
+slower ones meanwhile. All but small steps of an IPU keep their order, so memory changes by what
+comes from other IPUs alone. Where a stretch of tiles would hold clearly more than it held at its
+fullest before, large copies between IPUs keep their places, too.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A thread for user code that can be stopped from outside.
+"""A thread for user code that can be stopped from outside, and the state of a queue it serves.
 
 Python has no way to end a thread. What there is: an exception put into it (`PyThreadState_
 SetAsyncExc`), which is raised at the next bytecode, wherever that is. Raised while the thread holds

@@ -11,7 +11,7 @@ from hloipu_compiler.planners.layout_propagation import reshaped
 from hloipu_compiler.planners.op_grids import Demand
 from hloipu_compiler.planners.placing import mapping_of, row_major
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.mapping import Mapping, Span, whole

@@ -10,7 +10,7 @@ import hloipu
 from hloipu_compiler.planners.combining import combining
 from hloipu_compiler.planners.placing import row_major
 from hloipu_compiler.planners.stages import Stage
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.costs.forms import phases

@@ -12,7 +12,8 @@ import hloipu
 from hloipu_compiler.planners import dot_grids
 from hloipu_compiler.planners.dot_grids import DEPTH, DotGrid, DotWork, dot_grid
 from hloipu_compiler.planners.tuning import DEFAULT_TUNING, Tuning
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.compiled import CompiledProgram

@@ -17,7 +17,7 @@ from hloipu_compiler.planners.reading_plans import readings
 from hloipu_compiler.planners.stages import PlacedOperand, Work, bytes_of
 from hloipu_compiler.planners.transposing import transpositions
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
 from hloipu_runtime.codelets.indexed.gather import Gather

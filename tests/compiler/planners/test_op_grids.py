@@ -14,8 +14,9 @@ from hloipu_compiler.planners.op_grids import (
 )
 from hloipu_compiler.planners.placing import Placement, followed
 from hloipu_compiler.planners.redistribution import STAYING, Redistribution
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.costs.exchange_price import CodePrice, TransferPrice
 from hloipu_runtime.machine.costs import TileTraffic

@@ -11,7 +11,8 @@ from hloipu_compiler.planners.reduction_plans import (
     reduction_plan,
 )
 from hloipu_compiler.planners.stages import PlacedOperand, Work, least_price, staged
-from hloipu_runtime.codelets.core.codelet import Index, Tensor
+from hloipu_runtime.codelets.core.codelet import Index
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.costs.exchange_price import CodePrice
 from hloipu_runtime.machine.load import load_machine

@@ -5,7 +5,7 @@ import numpy as np
 from hloipu_compiler.planners.placing import row_major
 from hloipu_compiler.planners.slicing import Slices, spread_for_slices
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, covers, whole

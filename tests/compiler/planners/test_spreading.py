@@ -5,8 +5,8 @@ import pytest
 
 from hloipu_compiler.planners.placing import default_placement, row_major
 from hloipu_compiler.planners.spreading import Spreading, finer, spread_over_copies
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.mapping import Mapping, Span, whole

@@ -8,7 +8,7 @@ import pytest
 
 import hloipu
 from hloipu.report.record import counts_of, report_record
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.computing import codelet_work, ipu_of
 from hloipu_runtime.program.steps import ComputeSet
 from hloipu_runtime.report.step_tiles import step_tiles

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.costs.estimate import estimate
 from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.findings.facts import Facts

@@ -6,9 +6,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.machine.load import load_machine

@@ -14,7 +14,8 @@ from math import prod
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor
 from hloipu_compiler.planners.placing import Placement
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.machine.charges import over

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import Scalar, TileTensor
 from hloipu_compiler.planners.placing import Placement
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.ops.move import Transpose

@@ -1,8 +1,9 @@
 """Lowering of reduce-window and select-and-scatter.
 
-Windows that reach back to the start are running totals, computed in parallel as prefix sums
-are (Blelloch 1990: Prefix sums and their applications). Rows
-are cut where there are fewer of them than tiles, and where that takes fewer cycles.
+Windows that reach back to the start are running totals, computed in parallel as prefix sums are
+(Blelloch 1990: Prefix sums and their applications): of pieces of each row, of the pieces' totals,
+then their sum. Rows are cut where there are fewer of them than tiles, and where that takes fewer
+cycles.
 """
 
 from collections.abc import Sequence

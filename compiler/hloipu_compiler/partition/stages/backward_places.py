@@ -246,30 +246,50 @@ def _bring_to_weights(
     parameters = parameter_positions(entry)
     for gradient in phases.gradients:
         first = gradient.position
+        if first in marked or phases.phase[first] != BACKWARD:
+            continue
         there = {
             n for number in gradient.parameters for i in parameters[number] for n in at_hand[i]
         }
         goal = max((n for n in there if n <= placed[first]), default=-1)
-        if not 0 <= goal < placed[first] or first in marked or phases.phase[first] != BACKWARD:
-            continue
-        moved, waiting = {first}, [first]
-        passes = all(placed[n] <= goal for n in entry.users[first])
-        while waiting and passes:
-            reader = waiting.pop()
-            for operand in entry.instructions[reader].operands:
-                i = forward_reads.get((reader, operand), operand)
-                if phases.phase[i] != BACKWARD:
-                    passes = passes and not (at_hand[i] and goal not in at_hand[i])
-                elif placed[i] > goal and i not in moved:
-                    users = [n for n in entry.users[i] if n not in moved]
-                    if not users and i not in marked:
-                        moved.add(i)
-                        waiting.append(i)
-                    elif all(phases.phase[n] != BACKWARD or placed[n] > goal for n in users):
-                        passes = False
-        if passes:
-            for position in moved:
+        if 0 <= goal < placed[first]:
+            for position in _summed_at(
+                goal, first, entry, phases, marked, at_hand, forward_reads, placed
+            ):
                 placed[position] = goal
+
+
+def _summed_at(
+    goal: int,
+    gradient: int,
+    entry: Computation,
+    phases: Phases,
+    marked: Collection[int],
+    at_hand: Sequence[Places],
+    forward_reads: Mapping[tuple[int, int], int],
+    placed: Sequence[int],
+) -> set[int]:
+    """Return a gradient and the ops for it alone, if they can be at a lower place; else nothing."""
+    if any(placed[user] > goal for user in entry.users[gradient]):
+        return set()
+    moved, waiting = {gradient}, [gradient]
+    while waiting:
+        reader = waiting.pop()
+        for operand in entry.instructions[reader].operands:
+            i = forward_reads.get((reader, operand), operand)
+            if phases.phase[i] != BACKWARD:
+                if at_hand[i] and goal not in at_hand[i]:
+                    return set()
+                continue
+            if placed[i] <= goal or i in moved:
+                continue
+            others = [n for n in entry.users[i] if n not in moved]
+            if not others and i not in marked:
+                moved.add(i)
+                waiting.append(i)
+            elif all(phases.phase[n] != BACKWARD or placed[n] > goal for n in others):
+                return set()  # nothing sends the cotangent there
+    return moved
 
 
 def _costly_to_repeat(entry: Computation, repeated: Mapping[int, int]) -> set[int]:

@@ -14,18 +14,12 @@ from hloipu_runtime.codelets.core.tensors import (
     Bound,
     OnArrays,
     Sizes,
-    Tensor,
     Tensors,
 )
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass, fields_of
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
-
-__all__ = [
-    "ALL", "CODELETS", "Array", "Block", "Blocks", "Bound", "Codelet", "Index", "Indexing",
-    "OnArrays", "Sizes", "Tensor", "Tensors", "codelet",
-]  # fmt: skip
 
 
 class Index(NamedTuple):

@@ -1,12 +1,11 @@
 """Printer of program text.
 
-f32[4,8]            a tensor
-@16[2 x 4,3 x 1]    from tile 16: 2 steps of 4 tiles, by 3 steps of 1
-(a0*8:8, *, a1*4-1:6, 0:2)
-of each dimension: 8 elements from 8 times coordinate 0; all; 6 from one
-before 4 times coordinate 1; on every tile the first 2
-(0..4, 2..5)        a box
-
+    f32[4,8]            a tensor
+    @16[2 x 4,3 x 1]    from tile 16: 2 steps of 4 tiles, by 3 steps of 1
+    (a0*8:8, *, a1*4-1:6, 0:2)
+                        of each dimension: 8 elements from 8 times coordinate 0; all; 6 from one
+                        before 4 times coordinate 1; on every tile the first 2
+    (0..4, 2..5)        a box
     dot(lhs_batch=[0], rhs_batch=[0], lhs_contracting=[2], …)
     elementwise(expression={(f32, f32); 2 = f32 add(0, 1); return (2)}, labels=[[0],[0]], rank=1)
     collective "all-reduce" groups [[0,1],[2,3]] by "add" "grads" (v4 = %7) <- (v3 = %6)

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.grids import pair, piece_runs, split
 from hloipu_runtime.codelets.core.native_lowering import storage_type
 from hloipu_runtime.codelets.core.placing import follows, same_memory, whole_of_parts
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.codelets.dense.dot import Dot, cut_dimensions, folded_dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.ops.elementwise import Elementwise

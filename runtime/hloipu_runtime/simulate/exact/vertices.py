@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.movement import copy_into
 from hloipu_runtime.program.mapping import Span, Spans

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Bound, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays, copying
+from hloipu_runtime.codelets.core.tensors import Bound
 from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.kernels.contractions.dot import MatrixProduct
 from hloipu_runtime.kernels.core.storage import storage_dtype

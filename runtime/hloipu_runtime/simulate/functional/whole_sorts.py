@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from hloipu_runtime.codelets.core.codelet import Array, Block, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Array, Block
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.kernels.core.movement import reshape
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.program.mapping import Sizes

@@ -1,5 +1,10 @@
 """What is no pipeline or loop of Graphcore's: texts wrong in one way, and what is said of them."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
@@ -225,6 +230,26 @@ def test_wrong_texts_are_refused_with_the_name_of_what_is_wrong(what: str) -> No
     assert caught.value.hint
     assert caught.value.span is not None
     assert f"<text>:{caught.value.span.line}:{caught.value.span.column}: " in str(caught.value)
+
+
+_SURVEY = """
+import sys
+from hloipu_compiler.graphcore.encoding.core.survey import survey
+from hloipu_compiler.hlo.parse import parse
+print(*[stage.call.name for stage in survey(parse(sys.stdin.read())).stages])
+"""
+
+
+def test_stages_come_in_one_order_whatever_the_hash_seed() -> None:
+    """Errors name the first of them."""
+    root = Path(__file__).parents[4]
+    path = os.pathsep.join(map(str, (root / "compiler", root / "runtime")))
+    for seed in range(3):
+        found = subprocess.run(
+            [sys.executable, "-c", _SURVEY], input=TEXT, text=True, capture_output=True, check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "PYTHONPATH": path},
+        )  # fmt: skip
+        assert found.stdout.split() == ["f0", "f1", "b1", "b0"]
 
 
 _BY_CUT = {"decaying accumulator", "half a running mean", "weights that are made first",

@@ -15,7 +15,7 @@ from hloipu_compiler.planners.convolution_grids import Bounds, convolution_grid
 from hloipu_compiler.planners.convolution_prices import ConvolutionWork
 from hloipu_compiler.planners.placing import Placement
 from hloipu_compiler.planners.tuning import Tuning
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.move import Reverse, StridedSlice
 from hloipu_runtime.machine.load import load_machine

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.placing import box_of_parts, follows, whole_of_parts
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.gather import Gather
 from hloipu_runtime.codelets.indexed.scatter import Scatter

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.ops.elementwise import Elementwise

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import ALL, Block, Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from tests.support.codelet_law import Given, check_every_split
 
 Array = np.ndarray[Any, Any]

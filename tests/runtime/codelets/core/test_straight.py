@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet
+from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.expression import Expression, Node
 from hloipu_runtime.codelets.core.straight import Call, Straight, calls_on_arrays
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.gather import Gather

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Sizes, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Sizes, Tensor
 from hloipu_runtime.codelets.costs.elementwise import scaled_add_cycles
 from hloipu_runtime.codelets.costs.elementwise_rates import vector_elements
 from hloipu_runtime.codelets.costs.expression_loops import Repeats, repeats_of

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Sizes, Tensor
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Sizes, Tensor
 from hloipu_runtime.codelets.costs.issuing import accumulated
 from hloipu_runtime.codelets.costs.rows import RowWork, row_work
 from hloipu_runtime.codelets.ops.elementwise import Elementwise

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.costs.amp import Product, Products, product_work, products_cycles
 from hloipu_runtime.codelets.costs.reduce import (
     Reducing,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.costs.amp import Product, product_work
 from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolution_work
 from hloipu_runtime.codelets.costs.elementwise import scaled_add_cycles

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.windows import Window
 from hloipu_runtime.kernels.contractions.convolution_geometry import output_size

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Array, Tensor
+from hloipu_runtime.codelets.core.tensors import Array, Tensor
 from hloipu_runtime.codelets.dense.custom import LapackCall
 from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
 from hloipu_runtime.machine.load import load_machine

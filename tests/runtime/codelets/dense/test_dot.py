@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Tensor
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, close_values, run_whole

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.dot import Dot
 from hloipu_runtime.codelets.dense.scaled_dot import RaggedDot, ScaledDot
 from hloipu_runtime.machine.load import load_machine

@@ -6,7 +6,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import ALL, Block, Index, Tensor
+from hloipu_runtime.codelets.core.codelet import ALL, Index
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.dynamic_slice_candidates import DynamicSliceCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits

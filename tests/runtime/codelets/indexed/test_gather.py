@@ -5,7 +5,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import ALL, Block, Index, Tensor
+from hloipu_runtime.codelets.core.codelet import ALL, Index
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.codelets.indexed import gather
 from hloipu_runtime.codelets.indexed.gather import Gather, GatherCandidates
 from hloipu_runtime.codelets.indexed.or_bits import OrBits

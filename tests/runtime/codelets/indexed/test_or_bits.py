@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.indexed.or_bits import OrBits
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole

@@ -5,8 +5,9 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import ALL, Block, Blocks, Index, OnArrays, Tensor
+from hloipu_runtime.codelets.core.codelet import ALL, Index
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Block, Blocks, OnArrays, Tensor
 from hloipu_runtime.codelets.indexed import scatter as scatter_codelets
 from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.codelets.ops.reduce import Reduce

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block
+from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.codelets.indexed.scatter_parts import is_few, scatter_few
 from hloipu_runtime.kernels.scatter import ScatterDimensions
 from tests.support.arrays import Array

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.move import BitcastConvert
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.machine.load import load_machine

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Sizes, Tensor
+from hloipu_runtime.codelets.core.tensors import Sizes, Tensor
 from hloipu_runtime.codelets.ops.generate import Fill, Iota
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.machine.costs import TileWork

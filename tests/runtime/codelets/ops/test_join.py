@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Tensor
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.codelets.ops.join import Pad
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split

@@ -5,7 +5,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.codelets.ops.move import Copy, Reverse, StridedSlice, Transpose
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole

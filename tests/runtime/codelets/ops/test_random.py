@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Sizes, Tensor
+from hloipu_runtime.codelets.core.tensors import Block, Sizes, Tensor
 from hloipu_runtime.codelets.ops.random import RngBits, RngState, RngValues
 from hloipu_runtime.kernels.random_bits import Algorithm, rng_bit_generator
 from hloipu_runtime.kernels.random_values import rng_normal, rng_uniform

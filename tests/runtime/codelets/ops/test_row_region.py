@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
 
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.machine.load import load_machine

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.scan import Scan
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Array, Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Array, Tensor
 from hloipu_runtime.codelets.ops import sort
 from hloipu_runtime.codelets.ops.sort import Sort
 from hloipu_runtime.kernels.core.storage import storage_dtype

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Array, Codelet, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.core.tensors import Array, Tensor
 from hloipu_runtime.codelets.ops.topk import NO_PLACE, TopK, TopKMerge, TopKPieces
 from hloipu_runtime.machine.load import load_machine
 from tests.support.codelet_law import Given, check_every_split, run_whole

@@ -5,8 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
 from hloipu_runtime.codelets.core.expression import Expression, Node
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.indexed.select_scatter import SelectAndScatter
 from hloipu_runtime.codelets.ops.windows import ReduceWindow, Window, dimensions_of
 from hloipu_runtime.kernels.windows_geometry import output_shape

@@ -8,7 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Block, Codelet, Index, Indexing, Tensor
+from hloipu_runtime.codelets.core.codelet import Codelet, Index, Indexing
+from hloipu_runtime.codelets.core.tensors import Block, Tensor
 from hloipu_runtime.program.law import required_spans
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hloipu_runtime.codelets.core.codelet import Tensor
+from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.dense.convolution import Convolution
 from hloipu_runtime.codelets.ops.windows import ReduceWindow
 from hloipu_runtime.kernels.core.quiet import quietly

@@ -25,7 +25,7 @@ PIPELINE, RECOMPUTATION = "Pipeline", "PipelineStageRecomputation"
 UPDATE, FUNCTION, MULTI_CONV = "ResourceUpdate", "Function", "MultiConv"
 TYPES = (CALL, LOOP, STAGE, BACKWARD, PIPELINE, RECOMPUTATION, UPDATE, FUNCTION, MULTI_CONV)
 """In the order of their numbers."""
-STAGES = frozenset({STAGE, BACKWARD, RECOMPUTATION})
+STAGES = (STAGE, BACKWARD, RECOMPUTATION)
 
 SCHEDULES = ("Grouped", "Interleaved", "Sequential")
 RECOMPUTATIONS = (
