@@ -116,7 +116,7 @@ def attach(
             training[name] = value
     if isinstance(stages, int):
         training["stages"] = stages
-    for name in training.keys() & {"scheduler", "processes"}:
+    for name in sorted(training.keys() & {"scheduler", "processes"}):
         raise UsageError(
             "E2075",
             f"{name!r}: Keras hands each batch to the device from the process of its script",
@@ -124,7 +124,7 @@ def attach(
             "hloipu.hosts.open_session train in several",
         )
     resolve("compile", without_definitions(training))
-    for name in training.keys() & _OWN_OPTIONS.keys():
+    for name in sorted(training.keys() & _OWN_OPTIONS.keys()):
         raise UsageError("E3151", f"attach sets {name!r} itself", hint=_OWN_OPTIONS[name])
     layers = layers_of_stages(model, stages)
     executor = Executor(model)
