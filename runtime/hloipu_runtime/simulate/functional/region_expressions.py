@@ -59,9 +59,9 @@ class RegionExpressions(RegionValues):
             else:
                 alone = set(steps.constants) if shape else set(made)
                 exponent = stage.operands[-1]
-                is_whole = prod(shape) > 1 and covers[exponent] == long
-                if stage.part.function is np.power and exponent not in alone and not is_whole:
-                    raise Refused  # numpy sees more of how it lies than is known here
+                is_one = not covers.get(exponent, set()) & long and exponent not in alone
+                if is_one and stage.part.function is np.power:
+                    raise Refused  # whether numpy is given a number or an array is not known here
                 made[stage.number] = self._numpys(stage, made, shape, alone)
         held_results = []
         for number in results:
