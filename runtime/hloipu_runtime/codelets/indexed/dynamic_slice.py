@@ -197,8 +197,8 @@ class DynamicSlice(Codelet):
 
     def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the window as a view."""
-        taken = _Taken(operands[0].part, results[0].part)
-        return one_call(taken, len(operands), results[0].part)
+        cut = _WindowView(operands[0].part, results[0].part)
+        return one_call(cut, len(operands), results[0].part)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge moving the result's elements."""
@@ -329,8 +329,8 @@ def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], 
     return index
 
 
-class _Taken:
-    """Takes the window that starts say."""
+class _WindowView:
+    """Cuts a window out of an array, at given start indices."""
 
     def __init__(self, whole: Sizes, window: Sizes) -> None:
         self._at, self._whole, self._window = window_at(whole, window), whole, window

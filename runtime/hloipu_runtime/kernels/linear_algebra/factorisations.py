@@ -157,14 +157,14 @@ def _product_call(
 
 
 def _put_product(multiply: Callable[..., Array], a: Array, b: Array, out: Array) -> None:
-    made = multiply(a, b, out)
-    if made is not out:
-        out[...] = made
+    product = multiply(a, b, out)
+    if product is not out:
+        out[...] = product
 
 
 @lru_cache(maxsize=64)
 def _idle(
     shape: tuple[int, ...], dtype: np.dtype[Any], lower: bool, unit_diagonal: bool
 ) -> list[_Inverses]:
-    """Return memories for such inverses that no solve has."""
+    """Return the list of prepared inverses of this form that no solve is using."""
     return []

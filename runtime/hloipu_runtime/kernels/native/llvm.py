@@ -168,23 +168,25 @@ _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "flags")
 
 
 def _path_of_processor(folder: Path) -> Path | None:
-    """Return where it is kept what this LLVM says of this processor.
+    """Return the file that keeps what this LLVM says of this processor.
 
     None where the system does not tell processors apart, or LLVM's files.
     """
     with suppress(OSError):
         with _PROCESSORS.open("rb") as file:  # of many processors all of it takes milliseconds
             first = file.read(_MOST_OF_ONE).decode("ascii", "replace").split("\n\n")[0]
-        told = [line for line in first.splitlines() if line.startswith(_OF_PROCESSOR)]
-        found = importlib.util.find_spec("llvmlite")
-        if len(told) < len(_OF_PROCESSOR) or found is None or found.origin is None:
+        lines = [line for line in first.splitlines() if line.startswith(_OF_PROCESSOR)]
+        package = importlib.util.find_spec("llvmlite")
+        if package is None or package.origin is None:
             return None
         files = [
             f"{path.name} {status.st_size} {status.st_mtime_ns}"
-            for path in sorted((Path(found.origin).parent / "binding").glob("*llvmlite.*"))
+            for path in sorted((Path(package.origin).parent / "binding").glob("*llvmlite.*"))
             for status in (path.stat(),)
         ]
-        key = hashlib.sha256("\n".join([*told, *files, str(_OPTIMISATION)]).encode())
+        if len(lines) < len(_OF_PROCESSOR) or not files:
+            return None
+        key = hashlib.sha256("\n".join([*lines, *files, str(_OPTIMISATION)]).encode())
         return folder / f"{key.hexdigest()}.processor"
     return None
 
@@ -202,7 +204,8 @@ def _read(path: Path) -> bytes | None:
         whole = path.read_bytes()
         code, digest = whole[:-_DIGEST_BYTES], whole[-_DIGEST_BYTES:]
         if hashlib.sha256(code).digest() == digest:
-            os.utime(path)
+            with suppress(OSError):  # where it may be read only, it is not removed either
+                os.utime(path)
             return code
     return None
 

@@ -8,6 +8,7 @@ AMD64 supplement, 4.4.
 
 import ctypes
 import mmap
+from struct import error as StructError
 from struct import pack_into, unpack_from
 from typing import NamedTuple
 
@@ -49,6 +50,13 @@ class _Section(NamedTuple):
 
 def loaded(code: bytes, function: str) -> LoadedCode | None:
     """Return a function of an object file, ready to run; None for what only LLVM can link."""
+    try:
+        return _loaded(code, function)
+    except (IndexError, OSError, OverflowError, StructError, ValueError):
+        return None  # it is not whole, or there is no memory: LLVM says so where it cannot either
+
+
+def _loaded(code: bytes, function: str) -> LoadedCode | None:
     if code[:6] != _ELF_64_LITTLE or unpack_from("<HH", code, 16) != (_RELOCATABLE, _X86_64):
         return None
     (first,), (size, count) = unpack_from("<Q", code, 40), unpack_from("<HH", code, 58)

@@ -1,6 +1,6 @@
 """Writes expressions of a region: loops of instructions, and calls of numpy's own loops."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
@@ -50,14 +50,19 @@ class RegionExpressions(RegionValues):
             place = self.region.constant(value, steps.lowered.type_of(number))
             made[number] = place.seen(np.broadcast_to(place.view, shape))
         results = steps.lowered.results
+        long = {d for d, n in enumerate(shape) if n > 1}
         for position, stage in enumerate(steps.stages):
             if isinstance(stage, KernelStage):
                 last = position == len(steps.stages) - 1
                 outs = dict(zip(results, writes, strict=True)) if writes and last else {}
                 self._kernel(stage, made, shape, outs)
             else:
-                made[stage.number] = self._numpys(stage.part.function, stage, made, shape)
-        long = {d for d, n in enumerate(shape) if n > 1}
+                alone = set(steps.constants) if shape else set(made)
+                exponent = stage.operands[-1]
+                is_one = not covers.get(exponent, set()) & long and exponent not in alone
+                if is_one and stage.part.function is np.power:
+                    raise Refused  # whether numpy is given a number or an array is not known here
+                made[stage.number] = self._numpys(stage, made, shape, alone)
         held_results = []
         for number in results:
             held = made[number]
@@ -114,19 +119,30 @@ class RegionExpressions(RegionValues):
         return state
 
     def _numpys(
-        self, function: np.ufunc | None, stage: Any, made: dict[int, Held], shape: Sizes
+        self, stage: Any, made: dict[int, Held], shape: Sizes, alone: Collection[int]
     ) -> Held:
-        """Call numpy's own loop."""
-        kind = stage.part.type
+        """Call numpy's own loop; `alone` are the operands that it is given as numbers.
+
+        Their stride is 0, by which it takes square roots and squares in place of powers.
+        """
+        function, kind = stage.part.function, stage.part.type
         loop = None if function is None or kind not in ("f32", "f64") else NumpyLoop(function, kind)
         if loop is None or loop.address is None:
             raise Refused
         region = self.region
-        arguments = [region.in_memory(made[x], shape) for x in stage.operands]
         target = region.temporary(shape, kind)
-        pointers = [region.address(x) for x in (*arguments, target)]
+        pointers = [
+            region.address(
+                held
+                if x in alone and isinstance(held := made[x], Place)
+                else region.in_memory(made[x], shape)
+            )
+            for x in stage.operands
+        ]
+        pointers.append(region.address(target))
         step = target.view.itemsize
-        region.numpys(loop, pointers, [prod(shape)], [step] * len(pointers))
+        steps = [*(0 if x in alone else step for x in stage.operands), step]
+        region.numpys(loop, pointers, [prod(shape)], steps)
         return target if prod(shape) > 1 else self._loaded(target)
 
 

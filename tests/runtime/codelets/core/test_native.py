@@ -12,6 +12,7 @@ from hloipu_runtime.codelets.core.native_expression import NativeExpression, kep
 from hloipu_runtime.codelets.core.native_lowering import NumpyStep, lowered
 from hloipu_runtime.codelets.core.straight import run_calls
 from hloipu_runtime.kernels.computing import computing
+from hloipu_runtime.kernels.core.rounding import round_to
 from hloipu_runtime.kernels.elementwise.complex_binary import join
 from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
 from tests.support.native_cases import (
@@ -39,6 +40,25 @@ def test_every_op_has_the_same_bits(element_type: str) -> None:
             arrays = [some_values(x, 1003, generator) for x in expression.operand_types]
             by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
         assert wrong_nodes(expression, *by_both) == {}
+
+
+@pytest.mark.parametrize("element_type", ["f32", "f64", "bf16"])
+def test_what_is_chosen_by_how_it_compares_is_not_flushed(element_type: str) -> None:
+    directions = ("LT", "LE", "GT", "GE", "EQ", "NE")
+    compared = [Node("compare", (0, 1), "pred", (("direction", x),)) for x in directions]
+    pairs = [(2 + k, *pair) for k in range(len(directions)) for pair in ((0, 1), (1, 0))]
+    nodes = (*compared, *(Node("select", x, element_type) for x in pairs))
+    results = tuple(range(2 + len(compared), 2 + len(nodes)))
+    expression = Expression((element_type,) * 2, nodes, results)
+    generator = np.random.default_rng(6)
+    values = [0.0, -0.0, 1.0, -2.0, np.inf, np.nan, 1e-40, -1e-40, 1e-310, -1e-310]
+    storage = np.float64 if element_type == "f64" else np.float32
+    arrays = [generator.choice(np.array(values), 1003).astype(storage) for _ in range(2)]
+    if element_type == "bf16":
+        arrays = [round_to(x, element_type) for x in arrays]
+    with computing():
+        by_both = by_numpy(expression, arrays), by_kernels(expression, arrays)
+    assert wrong_nodes(expression, *by_both) == {}
 
 
 @pytest.mark.parametrize("element_type", ["f16", "bf16"])

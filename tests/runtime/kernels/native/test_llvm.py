@@ -1,5 +1,7 @@
 """Compiled code is kept where nobody else can write, found again, and never taken for another."""
 
+import errno
+import os
 import platform
 import sys
 from collections.abc import Iterator
@@ -68,6 +70,18 @@ def test_code_is_kept_and_not_taken_where_it_may_be_another(tmp_path: Path) -> N
         assert _code(folder, compiles=False) is None, what
 
 
+def test_code_is_taken_where_the_folder_is_only_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Path) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    folder = tmp_path / "cache"
+    assert _code(folder, compiles=True)
+    monkeypatch.setattr(os, "utime", refused)
+    assert _code(folder, compiles=False)
+
+
 def test_what_cannot_be_linked_is_left_to_numpy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +123,15 @@ def test_code_that_was_kept_is_loaded_without_llvm(
     kept.write_bytes(b"0another processor")
     assert Compiler(folder)._processor == told
     assert len(asked) == 1
+
+
+def test_what_llvm_said_is_not_kept_where_its_files_are_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another LLVM would be taken for the one that said it."""
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(()))
+    Compiler(tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
 
 
 def test_numbers_have_no_address() -> None:

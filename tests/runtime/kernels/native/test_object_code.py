@@ -86,3 +86,20 @@ def test_what_is_not_known_is_left_to_llvm() -> None:
     ):
         assert loaded(changed, "second") is None, name
     assert loaded(code, "third") is None
+
+
+def test_what_is_not_whole_is_left_to_llvm() -> None:
+    llvm = Llvm()
+    code = llvm.compiled(TEXT)
+    for size in range(0, len(code), 8):
+        assert loaded(code[:size], "second") is None, size
+    with pytest.raises(RuntimeError):
+        llvm.linked("second", code[: len(code) // 2])
+    first = struct.unpack_from("<Q", code, 40)[0]
+    executable = max(range(len(_sections(code))), key=lambda n: _sections(code)[n][2] & 4)  # code
+    for name, at, value in (
+        ("sections behind the end", 40, b"\xff" * 8),
+        ("a name that is no text", code.index(b"second\0"), b"\xff"),
+        ("a section of all memory", first + 64 * executable + 32, b"\xff" * 7),
+    ):
+        assert loaded(_changed(code, at, value), "second") is None, name
