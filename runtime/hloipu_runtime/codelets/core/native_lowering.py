@@ -21,7 +21,8 @@ from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import is_narrow
 from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise import unary as unary_kernels
-from hloipu_runtime.kernels.native.instructions import Instruction, is_known_type
+from hloipu_runtime.kernels.native.instructions import Instruction
+from hloipu_runtime.kernels.native.text import is_known_type
 
 
 class NumpyStep(NamedTuple):

@@ -7,14 +7,9 @@ numbers instead, one after another: these may be the same again.
 
 from typing import NamedTuple
 
-from hloipu_runtime.kernels.native.instructions import (
-    Instruction,
-    Text,
-    memory_type,
-    register_type,
-    write,
-)
+from hloipu_runtime.kernels.native.instructions import Instruction, write
 from hloipu_runtime.kernels.native.llvm import POINTER_AT
+from hloipu_runtime.kernels.native.text import Text, memory_type, register_type
 
 INTERLEAVED = 2
 """Vectors side by side: rounding is a chain of instructions that wait for each other."""

@@ -9,9 +9,10 @@ import numpy as np
 
 from hloipu_runtime.kernels.native.combining import COMBINING_WORK, combination
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.instructions import Text, memory_type, register_type, write
+from hloipu_runtime.kernels.native.instructions import write
 from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import NEXT_TURN, loads
+from hloipu_runtime.kernels.native.text import Text, memory_type, register_type
 
 LARGEST_ITEM = 8
 """Bytes of an element: LLVM takes larger ones to lie as numpy need not lay them."""

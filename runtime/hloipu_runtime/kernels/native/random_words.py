@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.instructions import Text
 from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import NEXT_COLUMN, NEXT_ROW
+from hloipu_runtime.kernels.native.text import Text
 
 Array = np.ndarray[Any, Any]
 _Arguments = c_int64 * 6

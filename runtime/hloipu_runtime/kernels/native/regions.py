@@ -10,17 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_runtime.kernels.native.instructions import (
-    Instruction,
-    Text,
-    memory_type,
-    number,
-    register_type,
-    write,
-)
+from hloipu_runtime.kernels.native.instructions import Instruction, write
 from hloipu_runtime.kernels.native.llvm import POINTER_AT
 from hloipu_runtime.kernels.native.numpy_loops import NumpyLoop
 from hloipu_runtime.kernels.native.rows import reducer
+from hloipu_runtime.kernels.native.text import Text, memory_type, number, register_type
 
 Array = np.ndarray[Any, Any]
 Sizes = tuple[int, ...]

@@ -8,15 +8,9 @@ numpy/_core/src/umath/loops_utils.h.src, `pairwise_sum`). Extrema have the same 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from hloipu_runtime.kernels.native.instructions import (
-    Instruction,
-    Text,
-    memory_type,
-    number,
-    register_type,
-    write,
-)
+from hloipu_runtime.kernels.native.instructions import Instruction, write
 from hloipu_runtime.kernels.native.loop import INTERLEAVED, NEXT_ROW
+from hloipu_runtime.kernels.native.text import Text, memory_type, number, register_type
 
 FEWEST_SUMMED = 33
 """Columns: fewer are added up in other orders, see `kernels.reduction`."""

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.instructions import register_type
 from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import loads
+from hloipu_runtime.kernels.native.text import register_type
 
 Array = np.ndarray[Any, Any]
 

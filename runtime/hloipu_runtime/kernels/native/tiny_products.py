@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.kernels.native.counted import CountedKernel
-from hloipu_runtime.kernels.native.instructions import register_type
 from hloipu_runtime.kernels.native.llvm import CodePointer, address_of
 from hloipu_runtime.kernels.native.loop import NEXT_TURN, loads
+from hloipu_runtime.kernels.native.text import register_type
 
 Array = np.ndarray[Any, Any]
 

@@ -26,8 +26,8 @@ from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.kernels.core.blocks import compact
 from hloipu_runtime.kernels.core.monoids import identity
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.native.instructions import is_known_type
 from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Register
+from hloipu_runtime.kernels.native.text import is_known_type
 from hloipu_runtime.kernels.reduction import order_of_sum, sums_by_ones
 from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.program import Array, Value

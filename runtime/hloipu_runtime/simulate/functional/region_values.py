@@ -8,8 +8,8 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.native_lowering import storage_type
 from hloipu_runtime.kernels.core.storage import storage_dtype
-from hloipu_runtime.kernels.native.instructions import is_known_type
 from hloipu_runtime.kernels.native.regions import Held, Memory, Place, Region, Register
+from hloipu_runtime.kernels.native.text import is_known_type
 from hloipu_runtime.program.program import Array, Value
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.whole_tensors import Values
