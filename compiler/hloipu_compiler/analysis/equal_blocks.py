@@ -287,7 +287,7 @@ def _keys(computation: Computation, which: int, weight: Weight) -> dict[int, Has
     Parameters, constants and what is made of constants alone are left out.
     """
     return {
-        at: (which, at) if at == computation.root or weight(x) < 0 else _letter(computation, x)
+        at: (which, at) if at == computation.root or weight(x) < 0 else letter_of(computation, x)
         for at, x in enumerate(computation.instructions)
         if x.opcode not in ("parameter", "constant") and constant_key(computation, at) is None
     }
@@ -327,7 +327,8 @@ def _shared(
     return shared
 
 
-def _letter(computation: Computation, op: Instruction) -> Hashable:
+def letter_of(computation: Computation, op: Instruction) -> Hashable:
+    """Return what an instruction is, whatever it reads: the same for those with equal code."""
     operands = tuple(computation.instructions[i].shape for i in op.operands)
     return (op.opcode, op.shape, _compared(op), op.backend_config, op.literal, operands)
 

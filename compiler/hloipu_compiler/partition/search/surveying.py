@@ -1,11 +1,12 @@
 """Cost surveys of a step: as one stage, or op by op where it is long."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hloipu_compiler.analysis.equal_blocks import equal_blocks
+from hloipu_compiler.analysis.equal_blocks import equal_blocks, letter_of
 from hloipu_compiler.compilation import Compilation, CompileRequest, Distribution, Phase
 from hloipu_compiler.cost_survey.leaves import names_of
 from hloipu_compiler.cost_survey.op_prices import OpPrice
@@ -50,7 +51,7 @@ class PricedOps:
         if hoister is not None:
             program = for_participants(hoister.none().program, self.plan)
             survey = survey_of_program(module, phases, fed, self.machine, program)
-            return _outlined(replace(survey, copies=_copies(hoister, module)), module)
+            return outlined(replace(survey, copies=_copies(hoister, module)), module)
         prices = self.prices
         if module is not self.module:
             prices = op_prices(module, self.machine, self.tuning, self.plan)
@@ -85,21 +86,36 @@ class PricedOps:
         return hoister_of(lowered, {0: most_bytes} if most_bytes > room_bytes else {})
 
 
-def _outlined(survey: Survey, module: Module) -> Survey:
-    """Return a survey in which equal blocks have their code once, as programs that lack room do."""
+def outlined(survey: Survey, module: Module) -> Survey:
+    """Return a survey in which equal blocks have their code once, as programs that lack room do.
+
+    So have ops beside them that are equal to some in blocks: what all layers share, such as a mask,
+    stands in the midst of one of them here, and is apart from it once the step is cut.
+    """
     own, sizes = list(survey.op_code), survey.code_bytes.tolist()
     uses: list[tuple[int, int]] = []
     entry = module.entry
     outlining = OutlineBlocks()
     least = outlining.least_block, outlining.least_saved
+    numbers: dict[Hashable, list[int]] = {}
     for equal in equal_blocks((entry,), outlining_weight, *least):
         for alike in zip(*(block.positions for block in equal.occurrences), strict=True):
             size = max(own[op] for op in alike)
             if size:
                 uses += [(len(sizes), op) for op in alike]
+                letter = letter_of(entry, entry.instructions[alike[0]])
+                numbers.setdefault(letter, []).append(len(sizes))
                 sizes.append(size)
             for op in alike:
                 own[op] = 0.0
+    seen: Counter[Hashable] = Counter()
+    for op, x in enumerate(entry.instructions):
+        letter = letter_of(entry, x) if own[op] else None
+        if letter in numbers:
+            number = numbers[letter][seen[letter] % len(numbers[letter])]
+            seen[letter] += 1
+            uses.append((number, op))
+            sizes[number], own[op] = max(sizes[number], own[op]), 0.0
     more = np.array(uses, np.int64).reshape(-1, 2)
     return replace(
         survey,
