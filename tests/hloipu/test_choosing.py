@@ -61,7 +61,7 @@ def test_ways_are_tried_until_one_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
 
     def tried(_: Module, options: Options) -> Any:
-        seen.append((options.stages, options.schedule, options.recompute))
+        seen.append((options.stages, options.schedule, options.recompute, options.offload_weights))
         return Program(Memory(fits=len(seen) == 2))
 
     choice = chosen(module, asked(), tried)
