@@ -29,7 +29,7 @@ from tools.fidelity.product_formulas import Sizes, product
         (6 + 144 + 2 * 60, popops.dropout(240, 2)),
     ],
 )
-def test_formulas_by_hand(cycles: int, found: popops.Library) -> None:
+def test_formulas_by_hand(cycles: int, found: popops.PoplibsEstimate) -> None:
     assert found.cycles == cycles
     assert ".cpp:" in found.source
 
@@ -45,9 +45,9 @@ def test_a_row_names_the_tightest_bound() -> None:
     softmax = next(softmaxes())
     row = row_of(softmax)
     assert (row.limit.kind, round(row.limit.cycles)) == ("float ops", 2003)
-    assert softmax.library is not None
-    assert row.bound.cycles == softmax.library.cycles > row.limit.cycles
-    assert 1 / 1.2 < row.share == softmax.library.cycles / row.spent.total
+    assert softmax.poplibs is not None
+    assert row.bound.cycles == softmax.poplibs.cycles > row.limit.cycles
+    assert 1 / 1.2 < row.share == softmax.poplibs.cycles / row.spent.total
     assert not row.needs_a_reason
     assert "* popnn/NonLinearity.cpp: 71 softmax" in document([row])
     slow = row._replace(limit=Limit("load", 3 * row.spent.total))

@@ -9,7 +9,7 @@ import jax
 
 from tools.bench.codegen.kernel import array
 from tools.bench.codegen.limits import Needs
-from tools.fidelity.vertex_formulas import Library
+from tools.fidelity.vertex_formulas import PoplibsEstimate
 
 TILES = 1472
 
@@ -26,7 +26,7 @@ class OpClass:
     """Of loads, stores, products and exchanged bytes."""
     float_slots: float = 0
     """Bundles with a float op that all elements together need at least."""
-    library: Library | None = None
+    poplibs: PoplibsEstimate | None = None
     """What poplibs estimates for a tile; None: it has no estimate of this op."""
 
 
@@ -43,7 +43,7 @@ def op_class(
     slots: float = 0,
     products: int = 0,
     exchanged: int = 0,
-    library: Library | None = None,
+    poplibs: PoplibsEstimate | None = None,
 ) -> OpClass:
     """Return a class whose operands are loaded once and whose results are stored once."""
     largest = max(arguments, key=lambda x: prod(x.shape))
@@ -51,7 +51,7 @@ def op_class(
     results = jax.tree.leaves(jax.eval_shape(function, *arguments))
     needs = Needs(products, kind, _bytes(arguments), _bytes(results), exchanged)
     size = f"{short(largest.dtype)} {'x'.join(map(str, largest.shape))}"
-    return OpClass(name, size, function, arguments, needs, slots, library)
+    return OpClass(name, size, function, arguments, needs, slots, poplibs)
 
 
 def _bytes(values: Iterable[Any]) -> int:

@@ -11,7 +11,7 @@ from jax import lax
 from tools.bench.codegen.kernel import F16, F32, S32, WIDTH, array
 from tools.fidelity import vertex_formulas as popops
 from tools.fidelity.op_class import OpClass, gradient, op_class, tile
-from tools.fidelity.vertex_formulas import Library, all_of
+from tools.fidelity.vertex_formulas import PoplibsEstimate, all_of
 
 _WIDE = (8, 128, 3072)
 """The hidden layer of BERT-base, a batch of 8 sequences of 128."""
@@ -30,15 +30,15 @@ def arithmetic() -> Iterator[OpClass]:
     for kind in (F16, F32):
         x, width = array(kind, *_WIDE), WIDTH[kind]
         add = popops.binary(_SHARE, width)
-        yield op_class("add", lambda a, b: a + b, (x, x), library=add)
+        yield op_class("add", lambda a, b: a + b, (x, x), poplibs=add)
         quotient = popops.binary(_SHARE, width, 21 if kind == F16 else 10)
-        yield op_class("divide", lambda a, b: a / b, (x, x), library=quotient)
+        yield op_class("divide", lambda a, b: a / b, (x, x), poplibs=quotient)
         for name, function, slots in unary:
             one = popops.unary(_SHARE, width, slots[kind])
-            yield op_class(name, function, (x,), library=one)
+            yield op_class(name, function, (x,), poplibs=one)
     f16, f32 = array(F16, *_WIDE), array(F32, *_WIDE)
     yield op_class(
-        "sine", jnp.sin, (array(F32, 1024, 64),), library=popops.unary(tile(65536), 4, 2300 * 2)
+        "sine", jnp.sin, (array(F32, 1024, 64),), poplibs=popops.unary(tile(65536), 4, 2300 * 2)
     )
     for after, x in ((F16, f32), (F32, f16), (F16, array(jnp.uint8, 64, 224, 224, 3))):
         share = tile(prod(x.shape))
@@ -46,21 +46,21 @@ def arithmetic() -> Iterator[OpClass]:
         if after == F16 and x.dtype == F32:
             priced = popops.cast(share, 2, 4)
         name = "cast to f16" if after == F16 else "cast to f32"
-        yield op_class(name, lambda a, t=after: a.astype(t), (x,), library=priced)
+        yield op_class(name, lambda a, t=after: a.astype(t), (x,), poplibs=priced)
     ints = array(S32, *_WIDE)
     integer = popops.binary(_SHARE, 4, 14)
-    yield op_class("integer add", lambda a, b: a + b, (ints, ints), library=integer)
+    yield op_class("integer add", lambda a, b: a + b, (ints, ints), poplibs=integer)
     yield op_class("integer to f32", lambda a: a.astype(F32), (ints,),
-                   library=popops.cast(_SHARE, 2, 1))  # fmt: skip
+                   poplibs=popops.cast(_SHARE, 2, 1))  # fmt: skip
     compared = popops.binary(_SHARE, 2, 9)
-    yield op_class("compare", lambda a, b: a < b, (f16, f16), library=compared)
+    yield op_class("compare", lambda a, b: a < b, (f16, f16), poplibs=compared)
     chosen = popops.select(_SHARE)
     masks = array(jnp.bool_, *_WIDE)
-    yield op_class("select", lambda m, a, b: jnp.where(m, a, b), (masks, f16, f16), library=chosen)
+    yield op_class("select", lambda m, a, b: jnp.where(m, a, b), (masks, f16, f16), poplibs=chosen)
     both = all_of([popops.unary(_SHARE, 2, 9), chosen])
-    yield op_class("masked", lambda a: jnp.where(a > 0.5, a, 0.25), (f16,), library=both)
+    yield op_class("masked", lambda a: jnp.where(a > 0.5, a, 0.25), (f16,), poplibs=both)
     yield op_class("add of a bias", lambda a, b: a + b, (f16, array(F16, 3072)), slots=n / 4,
-                   library=popops.by_channel(tile(n) // 128, 128, 2))  # fmt: skip
+                   poplibs=popops.by_channel(tile(n) // 128, 128, 2))  # fmt: skip
 
 
 def nonlinearities() -> Iterator[OpClass]:
@@ -89,22 +89,22 @@ def nonlinearities() -> Iterator[OpClass]:
             if name == "sigmoid":
                 gradients = all_of([given, gradients])  # popnn's begins at the result
             yield op_class(
-                name, function, (x,), slots=vectors * (own + more), library=given
+                name, function, (x,), slots=vectors * (own + more), poplibs=given
             )  # fmt: skip
             yield op_class(
                 f"{name}, gradient", gradient(function, 1), (x, x),
-                slots=vectors * (own_back + more), library=gradients,
+                slots=vectors * (own_back + more), poplibs=gradients,
             )  # fmt: skip
     # popops has gelu_erf, 16 and 22 slots an element; popnn's 15 slots of a vector backward are a
     # placeholder by its own words, so that its gradient is erf and the rest, op by op.
     for kind, whole, erf, exp in ((F16, 64, 52, 4), (F32, 44, 82, 6)):
         x, width = array(kind, *_WIDE), WIDTH[kind]
         forward = popops.unary(_SHARE, width, whole)
-        yield op_class("gelu, erf", exact, (x,), library=forward)
+        yield op_class("gelu, erf", exact, (x,), poplibs=forward)
         parts = [popops.unary(_SHARE, width, s) for s in (erf, exp, 2)]
         product = popops.binary(_SHARE, width)
         yield op_class("gelu, erf, gradient", gradient(exact, 1), (x, x),
-                       library=all_of([*parts, *[product] * 3]))  # fmt: skip
+                       poplibs=all_of([*parts, *[product] * 3]))  # fmt: skip
 
 
 def random_bits() -> Iterator[OpClass]:
@@ -128,12 +128,12 @@ def random_bits() -> Iterator[OpClass]:
 
     drop = popops.dropout(share, 2)
     bits = array(jnp.uint32, *sizes)
-    yield op_class("dropout, bits given", keep, (x, bits), slots=n / 4 * 2, library=drop)
+    yield op_class("dropout, bits given", keep, (x, bits), slots=n / 4 * 2, poplibs=drop)
     for name, words in (("rbg", 4), ("threefry2x32", 2)):
         key = array(jnp.uint32, words)
-        yield op_class(f"dropout, {name}", dropped(name), (key, x), library=drop)
-    yield op_class("normal, rbg", normal, (array(jnp.uint32, 4),), slots=n / 2 * 4,
-                   library=Library(4 + 22 * 6 + 4 * share // 16, f"{_POPRAND}:81"))  # fmt: skip
+        yield op_class(f"dropout, {name}", dropped(name), (key, x), poplibs=drop)
+    normals = PoplibsEstimate(4 + 22 * 6 + 4 * share // 16, f"{_POPRAND}:81")
+    yield op_class("normal, rbg", normal, (array(jnp.uint32, 4),), slots=n / 2 * 4, poplibs=normals)
 
 
 def updates() -> Iterator[OpClass]:
@@ -172,13 +172,13 @@ def updates() -> Iterator[OpClass]:
     step = all_of([both, popops.unary(share, 4, 10), popops.by_scalar(share, 4),
                    popops.binary(share, 4, 10)])  # fmt: skip
     squares = popops.reduce_rows(1, share, 4)
-    yield op_class("SGD update", sgd, (w, w), slots=n, library=scaled)
+    yield op_class("SGD update", sgd, (w, w), slots=n, poplibs=scaled)
     yield op_class("momentum update", momentum, (w, w, w), slots=2 * n,
-                   library=all_of([scaled, scaled]))  # fmt: skip
+                   poplibs=all_of([scaled, scaled]))  # fmt: skip
     # Ten products and sums of a vector at most; a root takes ten slots, a quotient six.
     for name, function, slots, parts in (
         ("Adam update", adam, 24, [step, scaled]),
         ("AdamW update", adamw, 26, [step, scaled, scaled]),
         ("LAMB update", lamb, 27, [step, scaled, squares, squares, scaled]),
     ):
-        yield op_class(name, function, (w, w, w, w), slots=n / 2 * slots, library=all_of(parts))
+        yield op_class(name, function, (w, w, w, w), slots=n / 2 * slots, poplibs=all_of(parts))

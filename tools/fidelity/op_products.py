@@ -20,17 +20,17 @@ def matmuls() -> Iterator[OpClass]:
             x, w = array(kind, rows, depth), array(kind, depth, columns)
             yield op_class(f"product by {depth}x{columns}", jnp.dot, (x, w),
                            products=rows * depth * columns,
-                           library=product(Sizes(1, rows, 1, depth, columns), name))  # fmt: skip
+                           poplibs=product(Sizes(1, rows, 1, depth, columns), name))  # fmt: skip
     x, g = array(F16, 1024, 768), array(F16, 1024, 3072)
     yield op_class("weight gradient of a product", lambda a, b: jnp.einsum("ri,ro->io", a, b),
                    (x, g), products=1024 * 768 * 3072,
-                   library=product(Sizes(1, 768, 1, 1024, 3072), "f16"))  # fmt: skip
+                   poplibs=product(Sizes(1, 768, 1, 1024, 3072), "f16"))  # fmt: skip
     q, p = array(F16, 96, 128, 64), array(F16, 96, 128, 128)
     count = 96 * 128 * 128 * 64
     yield op_class("QK of heads", lambda a, b: jnp.einsum("hqd,hkd->hqk", a, b), (q, q),
-                   products=count, library=product(Sizes(96, 128, 1, 64, 128), "f16"))  # fmt: skip
+                   products=count, poplibs=product(Sizes(96, 128, 1, 64, 128), "f16"))  # fmt: skip
     yield op_class("PV of heads", lambda a, b: jnp.einsum("hqk,hkd->hqd", a, b), (p, q),
-                   products=count, library=product(Sizes(96, 128, 1, 128, 64), "f16"))  # fmt: skip
+                   products=count, poplibs=product(Sizes(96, 128, 1, 128, 64), "f16"))  # fmt: skip
 
 
 # Name, image, channels out, window, stride, groups.
@@ -75,7 +75,7 @@ def convolutions() -> Iterator[OpClass]:
             (", weight gradient", of_kernel, (x, y), weights),
         ):
             yield op_class(f"convolution {name}{what}", function, arguments, **slots,
-                           library=product(sizes, "f16"))  # fmt: skip
+                           poplibs=product(sizes, "f16"))  # fmt: skip
 
 
 def _convolution(stride: int, groups: int) -> Callable[..., Any]:

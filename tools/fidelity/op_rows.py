@@ -11,7 +11,7 @@ from jax import lax
 from tools.bench.codegen.kernel import F16, F32, S32, WIDTH, array
 from tools.fidelity import vertex_formulas as popops
 from tools.fidelity.op_class import OpClass, gradient, op_class, tile
-from tools.fidelity.vertex_formulas import Library, all_of
+from tools.fidelity.vertex_formulas import PoplibsEstimate, all_of
 
 _SOFTMAX = "popnn/NonLinearity.cpp:71"
 _SOFTMAX_GRADIENT = "popnn/NonLinearity.cpp:152"
@@ -25,14 +25,14 @@ def reductions() -> Iterator[OpClass]:
     for kind in (F16, F32):
         x, width = array(kind, 1024, 768), WIDTH[kind]
         rows = popops.reduce_rows(1, 768, width)
-        yield op_class("sum of rows", lambda a: a.sum(1), (x,), slots=n * width / 16, library=rows)
-        yield op_class("max of rows", lambda a: a.max(1), (x,), slots=n * width / 8, library=rows)
+        yield op_class("sum of rows", lambda a: a.sum(1), (x,), slots=n * width / 16, poplibs=rows)
+        yield op_class("max of rows", lambda a: a.max(1), (x,), slots=n * width / 8, poplibs=rows)
         # 46 tiles share 1,024 rows of 24 columns each, and as many partial sums are added.
         columns = all_of([popops.reduce_columns(32, 17, width), popops.reduce_columns(32, 1, 4)])
         yield op_class("sum of columns", lambda a: a.sum(0), (x,), slots=n * width / 16,
-                       library=columns)  # fmt: skip
+                       poplibs=columns)  # fmt: skip
     everything = all_of([popops.reduce_rows(1, tile(n), 4), popops.reduce_rows(1, 1472, 4)])
-    yield op_class("sum of all", lambda a: a.sum(), (x,), slots=n / 4, library=everything)
+    yield op_class("sum of all", lambda a: a.sum(), (x,), slots=n / 4, poplibs=everything)
 
 
 def softmaxes() -> Iterator[OpClass]:
@@ -58,10 +58,10 @@ def softmaxes() -> Iterator[OpClass]:
                 back = [power, reduction, each, product]
             x = array(kind, *sizes)
             # Maximum, difference, exponential, sum of two vectors at once, product.
-            yield op_class(name, function, (x,), slots=n / lanes * (3.5 + exp), library=forward)
+            yield op_class(name, function, (x,), slots=n / lanes * (3.5 + exp), poplibs=forward)
             yield op_class(f"{name} gradient", gradient(function, 1), (x, x),
                            slots=n / lanes * (3.5 + exp),
-                           library=all_of([forward, *back], _SOFTMAX_GRADIENT))  # fmt: skip
+                           poplibs=all_of([forward, *back], _SOFTMAX_GRADIENT))  # fmt: skip
 
     def from_result(y: Any, g: Any) -> Any:
         return y * (g - (y * g).sum(-1, keepdims=True))
@@ -71,7 +71,7 @@ def softmaxes() -> Iterator[OpClass]:
     product, reduction = popops.binary(rows * 128, 2), popops.reduce_rows(rows, 128, 2)
     yield op_class(
         "softmax gradient, result kept", from_result, (x, x), slots=prod(x.shape) / 4 * 3.5,
-        library=all_of(
+        poplibs=all_of(
             [product, reduction, popops.by_row(rows, 128, 2), product], _SOFTMAX_GRADIENT
         ),
     )  # fmt: skip
@@ -99,7 +99,7 @@ def losses() -> Iterator[OpClass]:
         both = all_of([*softmax, popops.loss(share, 4), popops.reduce_rows(1, share, 4)],
                       "popnn/Loss.cpp")  # fmt: skip
         x, labels = array(F16, *sizes), array(S32, sizes[0])
-        yield op_class(name, jax.value_and_grad(function), (x, labels), library=both)
+        yield op_class(name, jax.value_and_grad(function), (x, labels), poplibs=both)
 
 
 def _flax(axes: tuple[int, ...], inside: Any = F32) -> Callable[..., Any]:
@@ -140,7 +140,9 @@ def _inference(x: Any, mean: Any, variance: Any, scale: Any, shift: Any) -> Any:
     return ((x - mean) * root + shift).astype(F16)
 
 
-def _library_norm(rows: int, length: int, width: int, channels: int) -> tuple[Library, Library]:
+def _poplibs_norm(
+    rows: int, length: int, width: int, channels: int
+) -> tuple[PoplibsEstimate, PoplibsEstimate]:
     """Return poplin's norm of a tile's rows, forward and backward, by rows or by channels.
 
     `channels`: those of a tile where statistics go down columns; 0: where they go along rows.
@@ -173,35 +175,35 @@ def norms() -> Iterator[OpClass]:
     n = prod(sizes)
     for kind, inside, label in ((F16, F16, ""), (F16, F32, ", f32 inside"), (F32, F32, "")):
         width, lanes = WIDTH[kind], 8 // WIDTH[inside]
-        forward, backward = _library_norm(tile(8 * 128), 768, width, 0)
+        forward, backward = _poplibs_norm(tile(8 * 128), 768, width, 0)
         layer = _flax((-1,), inside)
         x, v = array(kind, *sizes), array(inside, 768)
         yield op_class(f"layer norm{label}", layer, (x, v, v), slots=n / lanes * 5,
-                       library=forward)  # fmt: skip
+                       poplibs=forward)  # fmt: skip
         yield op_class(f"layer norm{label}, gradients", gradient(layer, 3), (x, v, v, x),
-                       slots=n / lanes * 12, library=backward)  # fmt: skip
+                       slots=n / lanes * 12, poplibs=backward)  # fmt: skip
     x, v = array(F16, *sizes), array(F32, 768)
     row = popops.reduce_rows(tile(8 * 128), 768, 2)
     own, affine = popops.by_row(tile(8 * 128), 768, 2), popops.by_channel(tile(8 * 128), 768, 2)
     yield op_class("RMS norm", _root_mean_square, (x, v), slots=n / 2 * 2,
-                   library=all_of([row, own, affine], _NORM))  # fmt: skip
+                   poplibs=all_of([row, own, affine], _NORM))  # fmt: skip
     n = 16 * 56 * 56 * 64
     slots = n / 4
     x, v, wide = array(F16, 16, 56, 56, 64), array(F16, 64), array(F32, 64)
-    forward, backward = _library_norm(1, tile(n) // 16 * 16, 2, 16)
+    forward, backward = _poplibs_norm(1, tile(n) // 16 * 16, 2, 16)
     for inside, label in ((F16, ""), (F32, ", f32 inside")):
         batch = _flax((0, 1, 2), inside)
         vector = array(inside, 64)
         factor = 4 * WIDTH[inside] // 8
         yield op_class(f"batch norm{label}", batch, (x, vector, vector), slots=5 * slots * factor,
-                       library=forward)  # fmt: skip
+                       poplibs=forward)  # fmt: skip
         yield op_class(f"batch norm{label}, gradients", gradient(batch, 3), (x, vector, vector, x),
-                       slots=9 * slots * factor, library=backward)  # fmt: skip
+                       slots=9 * slots * factor, poplibs=backward)  # fmt: skip
     once = popops.by_channel(tile(n) // 16, 16, 2)
     scaled = all_of([once, once], "popnn/BatchNorm.cpp:batchNormalise")
     for label, statistics in (("", v), (", constants f32", wide)):
         yield op_class(f"batch norm inference{label}", _inference, (x, *[statistics] * 4),
-                       slots=2 * slots, library=scaled)  # fmt: skip
-    yield op_class("group norm", _group_norm, (x, v, v), slots=5 * slots, library=forward)
+                       slots=2 * slots, poplibs=scaled)  # fmt: skip
+    yield op_class("group norm", _group_norm, (x, v, v), slots=5 * slots, poplibs=forward)
     yield op_class("group norm, gradients", gradient(_group_norm, 3), (x, v, v, x),
-                   slots=9 * slots, library=backward)  # fmt: skip
+                   slots=9 * slots, poplibs=backward)  # fmt: skip

@@ -34,10 +34,10 @@ class Row(NamedTuple):
     @property
     def bound(self) -> Limit:
         """The tighter of the machine's limit and of poplibs's estimate."""
-        library = self.of.library
-        if library is None or library.cycles <= self.limit.cycles:
+        poplibs = self.of.poplibs
+        if poplibs is None or poplibs.cycles <= self.limit.cycles:
             return self.limit
-        return Limit("poplibs", library.cycles)
+        return Limit("poplibs", poplibs.cycles)
 
     @property
     def share(self) -> float:
@@ -51,8 +51,8 @@ class Row(NamedTuple):
 
     def text(self) -> str:
         """Return the row of the table."""
-        library, spent = self.of.library, self.spent
-        estimate = f"{library.cycles:,}" if library else "-"
+        poplibs, spent = self.of.poplibs, self.spent
+        estimate = f"{poplibs.cycles:,}" if poplibs else "-"
         cells = (
             f"{self.of.name} | {self.of.size}",
             f"{spent.compute:,} | {spent.exchange:,} | {spent.sync:,}",
@@ -120,7 +120,7 @@ def _sources(rows: Sequence[Row]) -> str:
     """Return the formulas that estimates are made of, by file and line, each with its classes."""
     files: dict[str, dict[str, list[str]]] = {}
     for row in rows:
-        for source in row.of.library.source.split("; ") if row.of.library else ():
+        for source in row.of.poplibs.source.split("; ") if row.of.poplibs else ():
             file, _, place = source.partition(":")
             files.setdefault(file, {}).setdefault(place, []).append(row.of.name)
     return "\n".join(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hloipu_runtime.codelets.costs.amp import Products, products_cycles
 from hloipu_runtime.codelets.costs.convolution import ConvolutionShape, convolutions_cycles
 from hloipu_runtime.machine.load import load_machine
-from tools.fidelity.vertex_formulas import Library
+from tools.fidelity.vertex_formulas import PoplibsEstimate
 
 _MACHINE = load_machine("bow")
 _TILES = _MACHINE.chip.tiles_per_ipu
@@ -41,7 +41,7 @@ class Sizes(NamedTuple):
 
 
 @lru_cache(128)
-def product(sizes: Sizes, element_type: str) -> Library:
+def product(sizes: Sizes, element_type: str) -> PoplibsEstimate:
     """Return the cheapest plan's estimate; partial sums of f16 are f16."""
     width = 2 if element_type == "f16" else 4
     groups, rows, depth, columns = _splits(sizes)
@@ -68,7 +68,7 @@ def product(sizes: Sizes, element_type: str) -> Library:
     shared = np.where(-(-sizes.columns // columns) % 2 == 0, 8, 4)
     exchange = -(-image * width // shared) + -(-kernel * width // 4)
     added = np.where(parts > 1, -(-results * width // 4) + _adding(results, parts, width), 0)
-    return Library(int((exchange + vertex + added).min()), _SOURCE)
+    return PoplibsEstimate(int((exchange + vertex + added).min()), _SOURCE)
 
 
 def _adding(results: NDArray[np.int64], parts: NDArray[np.int64], width: int) -> NDArray[np.int64]:

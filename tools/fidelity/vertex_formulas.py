@@ -11,7 +11,7 @@ _VECTOR_BYTES = 8
 _TILES = 1472
 
 
-class Library(NamedTuple):
+class PoplibsEstimate(NamedTuple):
     """What poplibs takes for an op, by its own estimate."""
 
     cycles: int
@@ -28,32 +28,32 @@ def _vectors(n: int, width: int) -> int:
     return _over(_over(n, _WORKERS), _VECTOR_BYTES // width)
 
 
-def unary(n: int, width: int, slots: int) -> Library:
+def unary(n: int, width: int, slots: int) -> PoplibsEstimate:
     """Return an op of one operand: `slots` of a vector as the table says."""
-    return Library(
+    return PoplibsEstimate(
         20 + _WORKERS * (17 + _vectors(n, width) * slots),
         "popops/popopsCycleEstimators.cpp:1543",
     )
 
 
-def binary(n: int, width: int, slots: int = 3) -> Library:
+def binary(n: int, width: int, slots: int = 3) -> PoplibsEstimate:
     """Return an op of two operands; addition and the like take 3 slots a vector."""
-    return Library(
+    return PoplibsEstimate(
         11 + _WORKERS * (26 + _vectors(n, width) * slots),
         "popops/popopsCycleEstimators.cpp:1615",
     )
 
 
-def by_row(rows: int, length: int, width: int) -> Library:
+def by_row(rows: int, length: int, width: int) -> PoplibsEstimate:
     """Return an addition or product of each row by a number of its own."""
     each = 7 + 2 * _over(length, _VECTOR_BYTES // width)
-    return Library(
+    return PoplibsEstimate(
         11 + _WORKERS * (15 + _over(rows, _WORKERS) * each),
         "popops/popopsCycleEstimators.cpp:293",
     )
 
 
-def by_channel(rows: int, channels: int, width: int) -> Library:
+def by_channel(rows: int, channels: int, width: int) -> PoplibsEstimate:
     """Return an addition or product of each column by a number of its own.
 
     Where there are few rows, writing the numbers out and adding them is faster.
@@ -63,20 +63,22 @@ def by_channel(rows: int, channels: int, width: int) -> Library:
         slots = 17 + 6 + channels * (8 + 2 * blocks)
     else:
         slots = 19 + 12 + _over(channels, 8) * (15 + 2 * (blocks - 1))
-    found = Library(13 + _WORKERS * slots, "popops/popopsCycleEstimators.cpp:1189, :697, :722")
+    found = PoplibsEstimate(
+        13 + _WORKERS * slots, "popops/popopsCycleEstimators.cpp:1189, :697, :722"
+    )
     return min(found, binary(rows * channels, width))
 
 
-def reduce_rows(rows: int, length: int, width: int) -> Library:
+def reduce_rows(rows: int, length: int, width: int) -> PoplibsEstimate:
     """Return a reduction of each row to a number."""
     each = 12 + _over(length, _VECTOR_BYTES // width)
-    return Library(
+    return PoplibsEstimate(
         11 + _WORKERS * (17 + _over(rows, _WORKERS) * each),
         "popops/reduction/CycleEstimationFunctions.cpp:333",
     )
 
 
-def reduce_columns(rows: int, columns: int, width: int) -> Library:
+def reduce_columns(rows: int, columns: int, width: int) -> PoplibsEstimate:
     """Return a reduction of each column to a number: columns are dealt to the workers, or rows.
 
     Of rows each worker makes partials, which a second vertex adds.
@@ -86,73 +88,75 @@ def reduce_columns(rows: int, columns: int, width: int) -> Library:
     turns = _over(columns, lanes)
     first, second = (16 + turns * (16 + n) for n in (_over(rows, _WORKERS), _WORKERS))
     shared = 22 + _WORKERS * (first + second)
-    return Library(min(dealt, shared), "popops/reduction/CycleEstimationFunctions.cpp:212")
+    return PoplibsEstimate(min(dealt, shared), "popops/reduction/CycleEstimationFunctions.cpp:212")
 
 
-def nonlinearity(n: int, width: int, slots: int) -> Library:
+def nonlinearity(n: int, width: int, slots: int) -> PoplibsEstimate:
     """Return a nonlinearity of popnn's: `slots` of a vector by getNonLinearityOpCycles."""
-    return Library(
+    return PoplibsEstimate(
         9 + _WORKERS * (23 + 2 * slots + (_vectors(n, width) - 1) * slots),
         "popnn/popnnCycleEstimators.cpp:72",
     )
 
 
-def nonlinearity_gradient(n: int, width: int, slots: int) -> Library:
+def nonlinearity_gradient(n: int, width: int, slots: int) -> PoplibsEstimate:
     """Return a nonlinearity's gradient: `slots` of a vector by getNonLinearityGradOpCycles."""
-    return Library(
+    return PoplibsEstimate(
         9 + _WORKERS * (33 + (_vectors(n, width) - 1) * slots),
         "popnn/popnnCycleEstimators.cpp:148",
     )
 
 
-def dropout(n: int, width: int) -> Library:
+def dropout(n: int, width: int) -> PoplibsEstimate:
     """Return a dropout that draws for itself."""
     turns = _over(n, _VECTOR_BYTES // width)
-    return Library(6 + 24 * _WORKERS + 2 * turns, "poprand/poprandCycleEstimators.cpp:125")
+    return PoplibsEstimate(6 + 24 * _WORKERS + 2 * turns, "poprand/poprandCycleEstimators.cpp:125")
 
 
-def scaled_add(n: int, width: int) -> Library:
+def scaled_add(n: int, width: int) -> PoplibsEstimate:
     """Return x + s * y."""
     turns = _vectors(n, width)
-    return Library(63 + _WORKERS * (25 + 3 * turns), "popops/PerformanceEstimation.cpp:473")
+    return PoplibsEstimate(63 + _WORKERS * (25 + 3 * turns), "popops/PerformanceEstimation.cpp:473")
 
 
-def by_scalar(n: int, width: int) -> Library:
+def by_scalar(n: int, width: int) -> PoplibsEstimate:
     """Return an addition or product with one number."""
-    return Library(
+    return PoplibsEstimate(
         11 + _WORKERS * (20 + _vectors(n, width) * 2), "popops/popopsCycleEstimators.cpp:125"
     )
 
 
-def cast(n: int, slots: int, elements: int) -> Library:
+def cast(n: int, slots: int, elements: int) -> PoplibsEstimate:
     """Return a cast of `slots` for so many elements."""
     turns = _over(_over(n, _WORKERS), elements)
-    return Library(
+    return PoplibsEstimate(
         12 + _WORKERS * (18 + 19 + turns * slots), "popops/PerformanceEstimation.cpp:195, :356"
     )
 
 
-def select(n: int) -> Library:
+def select(n: int) -> PoplibsEstimate:
     """Return a choice, element by element: a vertex for each worker."""
-    return Library(
+    return PoplibsEstimate(
         _WORKERS * (5 + 6 + 5 * _over(n, _WORKERS)), "popops/popopsCycleEstimators.cpp:1664"
     )
 
 
-def fill(n: int, width: int) -> Library:
+def fill(n: int, width: int) -> PoplibsEstimate:
     """Return a fill by one worker of each six."""
-    return Library(_WORKERS * (26 + _vectors(n, width)), "popops/PerformanceEstimation.cpp:441")
+    return PoplibsEstimate(
+        _WORKERS * (26 + _vectors(n, width)), "popops/PerformanceEstimation.cpp:441"
+    )
 
 
-def dynamic_slice(n: int, count: int, width: int) -> Library:
+def dynamic_slice(n: int, count: int, width: int) -> PoplibsEstimate:
     """Return `count` slices of n elements."""
     copies = _over(n, _WORKERS) // (_VECTOR_BYTES // width)
-    return Library(
+    return PoplibsEstimate(
         25 + _WORKERS * (39 + (24 + 2 * copies) * count), "popops/popopsCycleEstimators.cpp:1755"
     )
 
 
-def pool(results: int, taps: float, *, backward: bool) -> Library:
+def pool(results: int, taps: float, *, backward: bool) -> PoplibsEstimate:
     """Return pooling of so many halves in rows of 56, by the best number of channels a tile.
 
     Of a worker's row, each tap and each vector of channels is a loop over the positions, of 3 slots
@@ -166,10 +170,10 @@ def pool(results: int, taps: float, *, backward: bool) -> Library:
         item = 22 + vectors * (fixed + each * row)
         slots = 46 + vectors * positions + _over(positions, row) * (18 + taps * item)
         cycles.append(round(13 + _WORKERS * slots))
-    return Library(min(cycles), "popnn/PerformanceEstimation.hpp:127")
+    return PoplibsEstimate(min(cycles), "popnn/PerformanceEstimation.hpp:127")
 
 
-def bitonic(n: int, kept: int, *, values: bool) -> Library:
+def bitonic(n: int, kept: int, *, values: bool) -> PoplibsEstimate:
     """Return a bitonic sort of rows, or of what is `kept` of each, over all tiles.
 
     Groups of `kept` are sorted in log2 * (log2 + 1) / 2 passes; where more than `kept` are in a
@@ -185,10 +189,10 @@ def bitonic(n: int, kept: int, *, values: bool) -> Library:
     cycles = sum(
         19 + _WORKERS * (57 + each * _over(_over(x, 2 * _TILES), _WORKERS)) for x in passes
     )
-    return Library(cycles, "popops/popopsCycleEstimators.cpp:2489; popops/BitonicTopK.cpp")
+    return PoplibsEstimate(cycles, "popops/popopsCycleEstimators.cpp:2489; popops/BitonicTopK.cpp")
 
 
-def lookup(rows: int, lookups: int, length: int, *, update: bool) -> Library:
+def lookup(rows: int, lookups: int, length: int, *, update: bool) -> PoplibsEstimate:
     """Return lookups in a table of f16, or the addition of rows to it, by the cheapest plan.
 
     The table is cut along rows and along each row. Every part of it looks at all lookups; those of
@@ -214,27 +218,27 @@ def lookup(rows: int, lookups: int, length: int, *, update: bool) -> Library:
                 cycles += _exchange(share * down * elements * 2)
                 cycles += _WORKERS * (30 + _over(share, _WORKERS) * (19 + elements))
         best = min(best, cycles) if best else cycles
-    return Library(best or 0, source)
+    return PoplibsEstimate(best or 0, source)
 
 
-def lookup_in_rows(rows: int, length: int) -> Library:
+def lookup_in_rows(rows: int, length: int) -> PoplibsEstimate:
     """Return one element of each of a tile's rows: a slice of one element from each."""
     del length
     slots = 30 + _over(rows, _WORKERS) * (19 + 2)
-    return Library(_WORKERS * slots, "popops/PerformanceEstimation.cpp:49")
+    return PoplibsEstimate(_WORKERS * slots, "popops/PerformanceEstimation.cpp:49")
 
 
-def loss(n: int, width: int) -> Library:
+def loss(n: int, width: int) -> PoplibsEstimate:
     """Return the transform of probabilities into cross entropy and its gradient, by workers."""
     turns = _over(n, _WORKERS) // (1 if width == 4 else 2)
-    return Library(_WORKERS * (21 + 9 * turns), "popnn/PerformanceEstimation.hpp:94")
+    return PoplibsEstimate(_WORKERS * (21 + 9 * turns), "popnn/PerformanceEstimation.hpp:94")
 
 
 def _exchange(received_bytes: int) -> int:
     return _over(received_bytes, 4)
 
 
-def all_of(parts: list[Library], source: str = "") -> Library:
+def all_of(parts: list[PoplibsEstimate], source: str = "") -> PoplibsEstimate:
     """Return vertices one after the other; `source`: where poplibs puts them together."""
     sources = [source, *(x.source for x in parts)] if source else [x.source for x in parts]
-    return Library(sum(x.cycles for x in parts), "; ".join(dict.fromkeys(sources)))
+    return PoplibsEstimate(sum(x.cycles for x in parts), "; ".join(dict.fromkeys(sources)))

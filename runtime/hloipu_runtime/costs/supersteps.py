@@ -1,7 +1,7 @@
-"""What supersteps take while vertices and copies come to them and go: the loads of their tiles.
+"""Cycles of supersteps while levelling moves vertices and copies between them, from tile loads.
 
-An item is what moves as one. Tiles that no item of a stretch tells apart are one column, dozens in
-place of thousands, and all steps that an item may go to are priced at once.
+An item is what moves as one. Tiles with the same items in a stretch of steps are one column:
+dozens in place of thousands. All steps that an item may go to are priced at once.
 """
 
 import operator

@@ -1,4 +1,4 @@
-"""Tensors, and the arrays of their parts on tiles, as codelets get them."""
+"""Operands and results of codelets: types, shapes, and the arrays of their parts on tiles."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

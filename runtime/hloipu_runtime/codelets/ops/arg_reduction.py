@@ -6,7 +6,6 @@ else: what it does for one of each order is what it always does.
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,8 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 
     None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
-    order, back, count, each = _order(x.shape, x.strides, dimension)
+    order, back = _order(x.shape, x.strides, dimension)
+    count = x.shape[dimension]
     few = compact(places).transpose(order)
     rows = contiguous(x.transpose(order))
     if not few.size or few.shape[-1] != count:
@@ -87,6 +87,7 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
     if not never_fall:
         return None  # of equal values the first is not sure to have the lowest place
     lines = rows.reshape(-1, count)
+    each = np.arange(len(lines))
     at = np.asarray(lines.argmax(-1) if largest else lines.argmin(-1))
     values = lines[each, at]
     if np.count_nonzero(values) != values.size:
@@ -104,16 +105,11 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 @lru_cache(maxsize=256)
 def _order(
     shape: tuple[int, ...], strides: tuple[int, ...], dimension: int
-) -> tuple[tuple[int, ...], tuple[int, ...], int, Array]:
-    """Return the order of memory with one dimension last, and what brings results back.
-
-    Then the size of that dimension, and the numbers of the rows along it.
-    """
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the order of memory with one dimension last, and what brings results back."""
     others = (d for d in range(len(shape)) if d != dimension)
     order = (*sorted(others, key=lambda d: -abs(strides[d])), dimension)
-    back = tuple(sorted(range(len(shape) - 1), key=order.__getitem__))
-    count = shape[dimension]
-    return order, back, count, np.arange(prod(shape) // max(count, 1))
+    return order, tuple(sorted(range(len(shape) - 1), key=order.__getitem__))
 
 
 _FEW_PLACES = 1 << 10

@@ -1,4 +1,4 @@
-"""Loads kernels' object code into memory: ELF of x86-64, which LLVM writes on most machines.
+"""Loader of compiled kernels: puts an ELF object file of x86-64 into executable memory.
 
 LLVM's linker does it for any, but LLVM takes some 45 MiB and 50 ms to import, and code that was
 kept needs no other part of it. Kernels are written for memory anywhere (the large code model):
