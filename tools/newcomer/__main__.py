@@ -32,12 +32,12 @@ _NEXT = re.compile(r"^next: hloipu compile (.*)$", re.MULTILINE)
 def main() -> int:
     """Run the tours; return 1 where one fails, or a model does."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("frameworks", nargs="*", default=FRAMEWORKS, choices=[*FRAMEWORKS, []])
+    parser.add_argument("frameworks", nargs="*", default=[], choices=[*FRAMEWORKS, []])
     parser.add_argument("--room", type=Path)
     parser.add_argument("--no-models", action="store_true")
     asked = parser.parse_args()
     failed = False
-    for name in asked.frameworks:
+    for name in asked.frameworks or FRAMEWORKS:
         with tempfile.TemporaryDirectory(prefix="hloipu-newcomer-") as fresh:
             try:
                 _tour(name, (asked.room or Path(fresh)) / name, models=not asked.no_models)
