@@ -1,5 +1,6 @@
 """Rows combined into rows of a table, by either way of numpy's: the bits of one after another."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -17,7 +18,7 @@ DTYPES: dict[str, Any] = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
     "s32": np.int32,
 }  # fmt: skip
-OPS = {
+OPS: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "multiply": np.multiply, "minimum": np.minimum, "maximum": np.maximum,
     "assign": lambda a, b: b,
 }  # fmt: skip
@@ -66,7 +67,7 @@ def test_sums_and_products_depend_on_their_order(
     generator = np.random.default_rng(4)
     for (kind, dtype), op, order in product(DTYPES.items(), OPS, ("sorted", "outside", "repeated")):
         numbers = _targets(count, rows, order)
-        values = 1 + generator.standard_normal((count + rows, width)) / 8
+        values: Array = 1 + generator.standard_normal((count + rows, width)) / 8
         if kind == "s32":
             values = generator.integers(-(2**31), 2**31, values.shape)
         given = values.astype(dtype)

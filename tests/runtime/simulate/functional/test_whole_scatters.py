@@ -204,7 +204,9 @@ def test_what_is_no_slice_is_left_as_it_is(name: str, monkeypatch: pytest.Monkey
         assert _count(given, program.values, *results) == count
 
     remain(nodes, nodes[first].writes[0])
-    other = replace(nodes[second].what, monoid="minimum")  # type: ignore[type-var]
+    scatter = nodes[second].what
+    assert isinstance(scatter, Scatter)
+    other = replace(scatter, monoid="minimum")
     remain(changed(second, what=other))
     remain([*nodes, replace(nodes[0], reads=nodes[first].writes, writes=())])
     data, places, updates = nodes[second].reads
