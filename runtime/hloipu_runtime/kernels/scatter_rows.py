@@ -5,7 +5,7 @@ combined in rounds: round k combines the k-th update of every target that has on
 Targets are taken in pieces whose rows stay in the cache from round to round, the most repeated
 first, so that a round's are the first so many. XLA:CPU rounds narrow floats after every update, and
 so does each round. Rows of few elements are left to numpy's indexed ufuncs, which run through
-elements in order.
+elements in order: column by column, of f32 sums two columns as one of complex numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,8 @@ from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.sorting import stable_argsort
 
 INDEXED_CHUNK_ELEMENTS = 1 << 15
-"""Element indices built at once for an indexed ufunc: 256 KiB, which a second-level cache holds."""
+"""Elements, or indices of them, at once for an indexed ufunc: 256 KiB at most, which a second-level
+cache holds."""
 
 COLUMN_ROWS = 1 << 9
 """So many updates take less column by column than indices of all their elements."""
@@ -106,10 +107,14 @@ def combine_rows(
 
         if combine_natively(tables[0], targets, rows[0], monoid, element_types[0]):
             return
-    before = None
-    if monoid in ("minimum", "maximum") and tables[0].dtype.kind == "f":
-        before = tables[0].copy()
-    indexed = _can_be_indexed(monoid, element_types[0], tables[0], rows[0])
+    table, updates, before = tables[0], rows[0], None
+    if monoid in ("minimum", "maximum") and table.dtype.kind == "f":
+        if table.size <= updates.size:
+            before = table.copy()
+        elif bits_decide([table, updates]):
+            _by_keys(table, table, targets, updates, monoid, unique)
+            return
+    indexed = _can_be_indexed(monoid, element_types[0], table, updates)
     if combiner == "assign" or unique:
         at = targets.flat()
         if at.min() < 0:
@@ -119,22 +124,29 @@ def combine_rows(
             tables, rows = [x[:, 0] for x in tables], [x[:, 0] for x in rows]
         current = rows
         if combiner != "assign":  # of which numpy lets the last of several stay
-            current = [table[at] for table in tables]
+            current = [x[at] for x in tables]
             with quietly():
                 _combining(combiner, element_types)(current, rows)
-        for table, new in zip(tables, current, strict=True):
-            table[at] = new
-    elif indexed and not _rounds_pay(tables[0], rows[0], monoid, element_types[0]):
-        _indexed(tables[0], targets, rows[0], monoid, element_types[0])
+        for x, new in zip(tables, current, strict=True):
+            x[at] = new
+    elif indexed and not _rounds_pay(table, updates, monoid, element_types[0]):
+        _indexed(table, targets, updates, monoid, element_types[0])
     else:
         with quietly():
             _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
     # Which zero it is matters, and which subnormal number, only where one of them is left.
-    if before is not None and has_smallest(tables[0]) and bits_decide([before, rows[0]]):
-        keys = [extremum_keys(x, monoid) for x in (before, rows[0])]
-        kind = f"s{8 * keys[0].itemsize}"
-        combine_rows(keys[:1], targets, keys[1:], monoid, [kind], unique)
-        tables[0][...] = from_total_order_keys(keys[0], tables[0].dtype)
+    if before is not None and has_smallest(table) and bits_decide([before, updates]):
+        _by_keys(table, before, targets, updates, monoid, unique)
+
+
+def _by_keys(
+    into: Array, table: Array, targets: Targets, rows: Array, monoid: str, unique: bool
+) -> None:
+    """Leave in `into` the extrema of a table and rows, by integers that are ordered as they are."""
+    keys = [extremum_keys(x, monoid) for x in (table, rows)]
+    kind = f"s{8 * into.itemsize}"
+    combine_rows(keys[:1], targets, keys[1:], monoid, [kind], unique)
+    into[...] = from_total_order_keys(keys[0], into.dtype)
 
 
 def _rounds_pay(table: Array, rows: Array, monoid: str, element_type: str) -> bool:

@@ -92,12 +92,26 @@ def test_extrema_tell_the_smallest_numbers_apart(
     generator = np.random.default_rng(5)
     ascending = np.array([-1, -1e-40, -1e-45, -0.0, 0.0, 1e-45, 1e-40, 1], np.float32)
     for low, high in ((0, 8), (1, 7), (3, 5), (0, 3), (5, 8)):
-        places = generator.integers(low, high, (640, 12))
-        numbers = generator.integers(0, 40, 600).astype(np.int32)
-        found = ascending[places[:40]]
+        for rows in (40, 900):
+            places = generator.integers(low, high, (rows + 600, 12))
+            numbers = generator.integers(0, rows, 600).astype(np.int32)
+            found, updates = ascending[places[:rows]], ascending[places[rows:]]
+            with native_kernels(Settings(is_on=False)):
+                combine_rows([found], Targets(numbers, rows, 600), [updates], op, ["f32"], False)
+            wanted = _one_after_another(places[:rows], numbers, places[rows:], op)
+            _assert_equal_bits(found, ascending[wanted], f"{low} {high} {rows}")
+
+
+@pytest.mark.parametrize("width", [1, 6])
+@pytest.mark.parametrize("op", ["minimum", "maximum"])
+def test_updates_that_do_not_meet_are_combined_alike(op: str, width: int) -> None:
+    generator = np.random.default_rng(6)
+    ascending = np.array([-1, -0.0, 0.0, 1], np.float32)
+    for rows in (200, 300):
+        places = generator.integers(1, 4, (rows + 260, width))
+        numbers = generator.permutation(260).astype(np.int32) - 20  # twenty and more are outside
+        found, updates = ascending[places[:rows]], ascending[places[rows:]]
         with native_kernels(Settings(is_on=False)):
-            combine_rows(
-                [found], Targets(numbers, 40, 600), [ascending[places[40:]]], op, ["f32"], False
-            )
-        wanted = _one_after_another(places[:40], numbers, places[40:], op)
-        _assert_equal_bits(found, ascending[wanted], f"{low} {high}")
+            combine_rows([found], Targets(numbers, rows, 260), [updates], op, ["f32"], True)
+        wanted = _one_after_another(places[:rows], numbers, places[rows:], op)
+        _assert_equal_bits(found, ascending[wanted], f"{rows}")
