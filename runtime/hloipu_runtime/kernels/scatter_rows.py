@@ -5,7 +5,7 @@ combined in rounds: round k combines the k-th update of every target that has on
 Targets are taken in pieces whose rows stay in the cache from round to round, the most repeated
 first, so that a round's are the first so many. XLA:CPU rounds narrow floats after every update, and
 so does each round. Rows of few elements are left to numpy's indexed ufuncs, which run through
-elements in order.
+elements in order: column by column, of f32 sums two columns as one of complex numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,12 @@ import numpy as np
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.blocks import Array, blocks
-from hloipu_runtime.kernels.core.extrema import bits_decide, extremum_keys, from_total_order_keys
+from hloipu_runtime.kernels.core.extrema import (
+    bits_decide,
+    extremum_keys,
+    from_total_order_keys,
+    has_smallest,
+)
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, finish, wrap_integer
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block
@@ -23,10 +28,17 @@ from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.sorting import stable_argsort
 
 INDEXED_CHUNK_ELEMENTS = 1 << 15
-"""Element indices built at once for an indexed ufunc: 256 KiB, which a second-level cache holds."""
+"""Elements, or indices of them, at once for an indexed ufunc: 256 KiB at most, which a second-level
+cache holds."""
+
+COLUMN_ROWS = 1 << 9
+"""So many updates take less column by column than indices of all their elements."""
 
 WIDE_ROW, LARGE_SCATTER = 8, 1 << 14
 """Elements of a row, and of all, from which on rounds take less than indexing elements."""
+
+WIDE_PAIRED_ROW = 32
+"""The same of a row where pairs of elements are indexed."""
 
 SMALL_ROUND_ELEMENTS = 1 << 11
 """Fewer of a table take less, as often as it has updates, than the calls of a round."""
@@ -95,14 +107,14 @@ def combine_rows(
 
         if combine_natively(tables[0], targets, rows[0], monoid, element_types[0]):
             return
-    is_extremum = monoid in ("minimum", "maximum")
-    if is_extremum and tables[0].dtype.kind == "f" and bits_decide([tables[0], rows[0]]):
-        keys = [extremum_keys(x, monoid) for x in (tables[0], rows[0])]
-        kind = f"s{8 * keys[0].itemsize}"
-        combine_rows(keys[:1], targets, keys[1:], monoid, [kind], unique)
-        tables[0][...] = from_total_order_keys(keys[0], tables[0].dtype)
-        return
-    indexed = _can_be_indexed(monoid, element_types[0], tables[0], rows[0])
+    table, updates, before = tables[0], rows[0], None
+    if monoid in ("minimum", "maximum") and table.dtype.kind == "f":
+        if table.size <= updates.size:
+            before = table.copy()
+        elif bits_decide([table, updates]):
+            _by_keys(table, table, targets, updates, monoid, unique)
+            return
+    indexed = _can_be_indexed(monoid, element_types[0], table, updates)
     if combiner == "assign" or unique:
         at = targets.flat()
         if at.min() < 0:
@@ -112,24 +124,45 @@ def combine_rows(
             tables, rows = [x[:, 0] for x in tables], [x[:, 0] for x in rows]
         current = rows
         if combiner != "assign":  # of which numpy lets the last of several stay
-            current = [table[at] for table in tables]
+            current = [x[at] for x in tables]
             with quietly():
                 _combining(combiner, element_types)(current, rows)
-        for table, new in zip(tables, current, strict=True):
-            table[at] = new
-    elif indexed and not _rounds_pay(tables[0], rows[0]):
-        _indexed(tables[0], targets, rows[0], monoid, element_types[0])
+        for x, new in zip(tables, current, strict=True):
+            x[at] = new
+    elif indexed and not _rounds_pay(table, updates, monoid, element_types[0]):
+        _indexed(table, targets, updates, monoid, element_types[0])
     else:
         with quietly():
             _in_rounds(tables, targets.flat(), rows, combiner, element_types, indexed)
+    # Which zero it is matters, and which subnormal number, only where one of them is left.
+    if before is not None and has_smallest(table) and bits_decide([before, updates]):
+        _by_keys(table, before, targets, updates, monoid, unique)
 
 
-def _rounds_pay(table: Array, rows: Array) -> bool:
+def _by_keys(
+    into: Array, table: Array, targets: Targets, rows: Array, monoid: str, unique: bool
+) -> None:
+    """Leave in `into` the extrema of a table and rows, by integers that are ordered as they are."""
+    keys = [extremum_keys(x, monoid) for x in (table, rows)]
+    kind = f"s{8 * into.itemsize}"
+    combine_rows(keys[:1], targets, keys[1:], monoid, [kind], unique)
+    into[...] = from_total_order_keys(keys[0], into.dtype)
+
+
+def _rounds_pay(table: Array, rows: Array, monoid: str, element_type: str) -> bool:
     """Whether rounds, or targets reduced by themselves, take less than indexing elements."""
     count, width = rows.shape
-    if width < WIDE_ROW or rows.size < LARGE_SCATTER:
+    wide = WIDE_PAIRED_ROW if _are_pairs(table, rows, monoid, element_type) else WIDE_ROW
+    if width < wide or rows.size < LARGE_SCATTER:
         return False
     return table.size >= SMALL_ROUND_ELEMENTS or count >= CHAIN_ROUNDS * len(table) ** 2
+
+
+def _are_pairs(table: Array, rows: Array, monoid: str, element_type: str) -> bool:
+    """Whether pairs of elements add up as complex numbers do, which takes half as many indices."""
+    if monoid != "add" or element_type != "f32" or table.shape[1] % 2:
+        return False
+    return table.flags.c_contiguous and rows.flags.c_contiguous
 
 
 def _can_be_indexed(monoid: str, element_type: str, table: Array, rows: Array) -> bool:
@@ -161,20 +194,24 @@ def _in_rounds(
     combine_into = _combining(combiner, element_types)
     for start in range(0, starts.size, step):
         piece = slice(start, start + step)
-        first, count = starts[piece], counts[piece]
-        at = targets[order[first]]
-        accumulators = [table[at] for table in tables]
+        following, count = starts[piece], counts[piece]
+        at = targets.take(following if order is None else order.take(following))
+        accumulators = [table.take(at, axis=0) for table in tables]
         buffers = [np.empty_like(x) for x in accumulators]
         for k, size in enumerate(_sizes_of_rounds(count)):
+            following = following[:size]
             if chains and CHAIN_ROUNDS * size <= count[0] - k:
-                for number in range(size):
-                    taken = order[first[number] + k : first[number] + count[number]]
+                for number, first in enumerate(following.tolist()):
+                    taken = np.arange(first, first + count[number] - k)
+                    taken = taken if order is None else order.take(taken)
                     _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
                 break
-            taken = order[first[:size] + k]
-            for x, into in zip(rows, buffers, strict=True):
-                x.take(taken, axis=0, out=into[:size], mode="clip")
-            combine_into([x[:size] for x in accumulators], [x[:size] for x in buffers])
+            taken = following if order is None else order.take(following)
+            current, values = [x[:size] for x in accumulators], [x[:size] for x in buffers]
+            for x, into in zip(rows, values, strict=True):
+                x.take(taken, axis=0, out=into, mode="clip")
+            combine_into(current, values)
+            following += 1
         for table, new in zip(tables, accumulators, strict=True):
             table[at] = new
 
@@ -222,20 +259,26 @@ def _combining(
 
 def _indexed(table: Array, targets: Targets, rows: Array, monoid: str, element_type: str) -> None:
     """Run an indexed ufunc over the elements, in order of the updates."""
-    ufunc, width = UFUNCS[monoid], table.shape[1]
+    ufunc = UFUNCS[monoid]
     is_rounded = is_narrow(element_type) and monoid in ("add", "multiply")
     places, values = table, rows
     if is_rounded:
         places, values = from_storage(places, element_type), from_storage(values, element_type)
+    elif _are_pairs(table, rows, monoid, element_type):
+        places, values = table.view(np.complex64), rows.view(np.complex64)
+    width = places.shape[1]
     with quietly():
-        for piece, at in targets.pieces(max(1, INDEXED_CHUNK_ELEMENTS // width)):
+        for piece, at in targets.pieces(max(4 * COLUMN_ROWS, INDEXED_CHUNK_ELEMENTS // width)):
             part = values[piece]
             if at.min() < 0:
                 kept = np.flatnonzero(at >= 0)
                 at, part = at[kept], part[kept]
-            if width > 1:
+            if width > 1 and at.size < COLUMN_ROWS:
                 at = (at[:, np.newaxis] * width + np.arange(width)).reshape(-1)
-            ufunc.at(places.reshape(-1), at, part.reshape(-1))
+                ufunc.at(places.reshape(-1), at, part.reshape(-1))
+                continue
+            for column in range(width):
+                ufunc.at(places[:, column], at, part[:, column])
     if is_rounded:
         table[...] = to_storage(places, element_type)
         return
@@ -244,24 +287,26 @@ def _indexed(table: Array, targets: Targets, rows: Array, monoid: str, element_t
         table[...] = wrapped
 
 
-def _by_target(targets: Array) -> tuple[Array, Array, Array]:
+def _by_target(targets: Array) -> tuple[Array | None, Array, Array]:
     """Return updates by target, where each target's begin there, and how many it has.
 
     Targets are ordered by these, the most first; updates of one are in order, those of target -1
-    left out.
+    left out. None: updates come by target.
     """
-    kept = None if targets.min() >= 0 else np.flatnonzero(targets >= 0)
-    order = _ascending(targets if kept is None else targets[kept])
-    order = order if kept is None else kept[order]
-    if not order.size:
-        return order, order, order
-    ordered = targets[order]
+    order, ordered = None, targets
+    if targets[0] < 0 or (targets[1:] < targets[:-1]).any():
+        kept = None if targets.min() >= 0 else np.flatnonzero(targets >= 0)
+        order = _ascending(targets if kept is None else targets[kept])
+        order = order if kept is None else kept[order]
+        ordered = targets.take(order)
+    if not ordered.size:
+        return order, ordered, ordered
     is_first = np.empty(ordered.size, bool)
     is_first[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
     starts = np.flatnonzero(is_first)
     counts = np.diff(starts, append=ordered.size)
-    by_count = np.argsort(-counts, kind="stable")
+    by_count = _ascending(counts.max() - counts)
     return order, starts[by_count], counts[by_count]
 
 

@@ -336,7 +336,7 @@ class SharedScatter(Codelet):
         def run(tables: Array, indices: Array, updates: Array, init: Array) -> Array:
             first = tables.reshape(-1)[:1] if not any(tables.strides) else tables
             if first.size == 1 and not first.any():  # of zeros that are one: it is one of them
-                base = np.full(shape, reduce([first], [init], (0,), "add", kinds)[0])
+                base = np.full(shape, np.add(init, first[0]))
             else:
                 (base,) = reduce([tables], [init], (0,), "add", kinds)
             return scatter_as(form, (base,), indices, (updates,), how)[0]

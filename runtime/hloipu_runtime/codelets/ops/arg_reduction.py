@@ -94,7 +94,7 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
         return None
     if few.size == count:
         best_places = few.reshape(count)[at]
-    elif few.size == rows.size and few.flags.c_contiguous:
+    elif few.size == rows.size and (few.shape == lines.shape or few.flags.c_contiguous):
         best_places = few.reshape(lines.shape)[each, at]
     else:
         best_places = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)

@@ -66,6 +66,17 @@ def bits_decide(arrays: Sequence[Array]) -> bool:
     return False
 
 
+def has_smallest(x: Array) -> bool:
+    """Whether a row-major float array holds zeros or subnormals; in cache-sized blocks."""
+    smallest = 2 << (23 if x.itemsize == 4 else 52)  # of normal numbers, without a sign
+    bits = x.reshape(-1).view(f"u{x.itemsize}")
+    one = bits.dtype.type(1)
+    return any(
+        np.minimum.reduce(bits[start : start + _BLOCK_ELEMENTS] << one) < smallest
+        for start in range(0, bits.size, _BLOCK_ELEMENTS)
+    )
+
+
 def has_negative_zero(arrays: Sequence[Array]) -> bool:
     """Whether any float array holds -0.0; one pass in cache-sized blocks."""
     for x in arrays:

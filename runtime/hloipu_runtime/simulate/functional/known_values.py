@@ -12,7 +12,11 @@ from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import Definition, ValueId
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
-from hloipu_runtime.simulate.functional.whole_tensors import REUSED_ELEMENTS, Values
+from hloipu_runtime.simulate.functional.whole_tensors import Values
+
+MOST_ELEMENTS = 1 << 17
+"""That a node may read and make to be computed before: half a MB, which takes long to come again
+and soon to compute once. *Assumed*."""
 
 Compute = Callable[[Node, Values], None]
 """Runs a node that frees nothing."""
@@ -63,7 +67,7 @@ def _is_decided(node: Node, program: Program, values: Values) -> bool:
     if any(port.final in node.writes for port in program.state):
         return False  # where it is there, a run has ended
     sizes = (prod(program.values[v].shape) for v in (*node.reads, *node.writes))
-    return sum(sizes) <= REUSED_ELEMENTS
+    return sum(sizes) <= MOST_ELEMENTS
 
 
 def _unknown(values: Iterable[ValueId], known: Values) -> tuple[ValueId, ...]:

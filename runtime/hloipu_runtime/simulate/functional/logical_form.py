@@ -12,6 +12,7 @@ from hloipu_runtime.program.proof.exchanges import is_plain_copy
 from hloipu_runtime.simulate.functional.loop_turns import with_small_together
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
+from hloipu_runtime.simulate.functional.whole_scatters import with_whole_scatters
 from hloipu_runtime.simulate.functional.whole_sorts import with_whole_sorts
 
 
@@ -31,7 +32,8 @@ def _block(
 ) -> Collapsed:
     """Collapse one sequence: `given` are its own values from the start, `results` outlive it."""
     constants = dict(program.constants.values())
-    nodes = _merged(program, list(_nodes(program, body, place)), results, constants)
+    nodes = with_whole_scatters(list(_nodes(program, body, place)), program.values, results)
+    nodes = _merged(program, nodes, results, constants)
     nodes = with_whole_sorts(nodes, program.values, results)
     nodes = with_row_chains(nodes, program.values, results, constants)
     nodes = with_small_together(nodes, program.values)

@@ -13,8 +13,8 @@ from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.kernels.scatter import ScatterDimensions
 from hloipu_runtime.machine.load import load_machine
-from tests.support.arrays import Array
 from tests.support.codelet_law import Given, check_every_split, check_law, run_whole
+from tests.support.scattered import Combine, scattered
 
 TINY = load_machine("tiny")
 ROWS = ScatterDimensions((1,), (0,), (0,), 1)
@@ -33,6 +33,7 @@ CASES = [
     ((7, 4), (7, 6, 4), (6, 1), ScatterDimensions((0, 2), (), (0,), 1)),
     ((40,), (11,), (11, 1), ScatterDimensions((), (0,), (0,), 1)),
 ]  # fmt: skip
+COMBINE: dict[str, Combine] = {"assign": lambda a, b: b, "": lambda a, b: a - b}
 
 
 def counted(*shape: int) -> Given:
@@ -48,42 +49,6 @@ def binary(op: str) -> Expression:
     return Expression(("f32", "f32"), (Node(op, (0, 1), "f32"),), (2,))
 
 
-def reference(
-    operand: Array, indices: Array, updates: Array, dims: ScatterDimensions, monoid: str
-) -> Array:
-    """Combine element by element, in order, as openxla.org's operation semantics say it."""
-    out = operand.copy()
-    vector = dims.index_vector_dim
-    if vector == indices.ndim:
-        indices = indices[..., np.newaxis]
-    absent = {*dims.inserted_window_dims, *dims.input_batching_dims}
-    kept = [d for d in range(operand.ndim) if d not in absent]
-    scattered = [d for d in range(updates.ndim) if d not in dims.update_window_dims]
-    for number in np.ndindex(*(updates.shape[d] for d in scattered)):
-        start = [0] * operand.ndim
-        for k, d in enumerate(dims.scatter_dims_to_operand_dims):
-            full = list(number)
-            full.insert(vector, k)
-            start[d] = int(indices[tuple(full)])
-        for d, b in zip(dims.input_batching_dims, dims.scatter_indices_batching_dims, strict=True):
-            start[d] = number[b - (b > vector)]
-        size = [1] * operand.ndim
-        for d, place in zip(kept, dims.update_window_dims, strict=True):
-            size[d] = updates.shape[place]
-        if any(not 0 <= s <= n - w for s, n, w in zip(start, operand.shape, size, strict=True)):
-            continue
-        for within in np.ndindex(*size):
-            at = [0] * updates.ndim
-            for d, place in zip(scattered, number, strict=True):
-                at[d] = place
-            for d, place in zip(kept, dims.update_window_dims, strict=True):
-                at[place] = within[d]
-            target = tuple(s + w for s, w in zip(start, within, strict=True))
-            value = updates[tuple(at)]
-            out[target] = value if monoid == "assign" else out[target] - value
-    return out
-
-
 @pytest.mark.parametrize("monoid", ["assign", ""])
 @pytest.mark.parametrize(("operand", "updates", "indices", "dims"), CASES)
 def test_a_scatter_splits_its_operand(
@@ -97,7 +62,7 @@ def test_a_scatter_splits_its_operand(
     body = None if monoid else binary("subtract")
     codelet = Scatter(dims, monoid, body, ("f32",))
     (made,) = check_every_split(codelet, [data, places, windows], [data.tensor])
-    expected = reference(data.array, places.array, windows.array, dims, monoid)
+    expected = scattered(data.array, places.array, windows.array, dims, COMBINE[monoid])
     np.testing.assert_array_equal(made, expected)
 
 
@@ -118,7 +83,7 @@ def test_tables_that_are_large_are_changed_in_place(
     data, windows, places = counted(12, 4), counted(30, 4), numbers((30, 1), -1, 13)
     codelet = Scatter(ROWS, monoid, None if monoid else binary("subtract"), ("f32",))
     (made,) = check_every_split(codelet, [data, places, windows], [data.tensor])
-    expected = reference(data.array, places.array, windows.array, ROWS, monoid)
+    expected = scattered(data.array, places.array, windows.array, ROWS, COMBINE[monoid])
     np.testing.assert_array_equal(made, expected)
     assert any(called)
 
