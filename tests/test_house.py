@@ -44,7 +44,7 @@ STAIRS = (
     "hloipu.text",
     "hloipu.wrapping",
     "hloipu.showing",
-    "hloipu.display",
+    "hloipu.showing",
     "hloipu.pipelining",
     "hloipu.places",
     "hloipu.options",

@@ -10,8 +10,7 @@ from hloipu.cli.inputs import limit_names, with_limits
 from hloipu.inputs import flat, load_arguments
 from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.interpret.evaluator import EvaluationLimits, check_sizes
-from hloipu_compiler.interpret.fill_elided import fill_elided
-from hloipu_compiler.interpret.random_inputs import random_arguments
+from hloipu_compiler.interpret.random_inputs import fill_elided, random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass

@@ -75,7 +75,7 @@ def _check_rare(survey: Survey, report: Report) -> None:
 
         check_fusions(survey, report)
     if survey.controlled:
-        from hloipu_compiler.verify.control import check_control
+        from hloipu_compiler.verify.asynchronous import check_control
 
         check_control(survey, report)
     if opcodes - _IN_ONE_PIECE:

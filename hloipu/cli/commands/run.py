@@ -43,7 +43,7 @@ from hloipu.options.table import Options
 from hloipu.ports import module_of_ports, without_tokens
 from hloipu.showing import Phases
 from hloipu.showing import shown as shown_meanwhile
-from hloipu_compiler.interpret.fill_elided import fill_elided
+from hloipu_compiler.interpret.random_inputs import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.atomic_file import check_writable
 from hloipu_runtime.compiled import CompiledProgram

@@ -7,13 +7,13 @@ is a fault here.
 
 from math import prod
 
-from hloipu_compiler.hlo.attributes.device_order import (
+from hloipu_compiler.hlo.attributes.mesh import (
     PLAIN_ORDER,
     DeviceOrder,
+    is_mesh,
     read_iota,
     take_tiles,
 )
-from hloipu_compiler.hlo.attributes.mesh import is_mesh
 from hloipu_compiler.hlo.attributes.metadata import OpMetadata, take_metadata_list
 from hloipu_compiler.hlo.attributes.named_sharding import take_named_sharding
 from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind

@@ -25,7 +25,7 @@ from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instruct
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
-from hloipu_compiler.lowering.pipelines.outfeed_sums import (
+from hloipu_compiler.lowering.pipelines.results import (
     LAST,
     Kept,
     Sum,

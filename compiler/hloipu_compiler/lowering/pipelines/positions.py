@@ -16,8 +16,7 @@ from hloipu_compiler.lowering.core.offloading import fetched, is_large, remote_v
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averaged, counted
-from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added
-from hloipu_compiler.lowering.pipelines.results import Results
+from hloipu_compiler.lowering.pipelines.results import Results, Sum, added
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
 from hloipu_runtime.program import steps as s

@@ -20,8 +20,7 @@ from hloipu_compiler.ir.attributes import Attributes, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
-from hloipu_compiler.partition.scans.pieces_choosing import Choice, chosen
-from hloipu_compiler.partition.scans.pieces_classes import Cut, Cuts
+from hloipu_compiler.partition.scans.pieces_choosing import Choice, Cut, Cuts, chosen
 from hloipu_compiler.partition.scans.pieces_following import (
     WHOLE,
     combining,

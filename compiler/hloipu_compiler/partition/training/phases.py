@@ -17,8 +17,12 @@ from hloipu_compiler.partition.training.gradient_search import walk_on, walked
 from hloipu_compiler.partition.training.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.partition.training.losses import losses_of, no_loss
 from hloipu_compiler.partition.training.marks import made_by_each, marked_phases
-from hloipu_compiler.partition.training.moving_averages import counts_by, is_moving_average
-from hloipu_compiler.partition.training.op_phases import NonTrainableState, OpPhases
+from hloipu_compiler.partition.training.op_phases import (
+    NonTrainableState,
+    OpPhases,
+    counts_by,
+    is_moving_average,
+)
 from hloipu_compiler.partition.training.reach import (
     Mask,
     ancestors,

@@ -11,8 +11,15 @@ from hloipu_runtime.program.program import Array, Program, Value
 from hloipu_runtime.program.steps import Sequence
 from hloipu_runtime.program_io.file.checks import check_program, refusing
 from hloipu_runtime.program_io.file.span_checks import check_tensor
-from hloipu_runtime.program_io.records.coders import POOLS, Coder, coder_of, own_coder
-from hloipu_runtime.program_io.records.pools import Json, Reading, Writing
+from hloipu_runtime.program_io.records.coders import (
+    POOLS,
+    Coder,
+    Json,
+    Reading,
+    Writing,
+    coder_of,
+    own_coder,
+)
 
 _SPECIAL = ("constants", "functions")
 """Fields of a program that are written in a way of their own."""

@@ -30,8 +30,7 @@ from hloipu_runtime.program.collective import Collective, Moved, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Spans, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
 from hloipu_runtime.program.stacks import Partitioning, Stack
-from hloipu_runtime.program_io.records.coders import all_codelets, coder_of
-from hloipu_runtime.program_io.records.pools import Writing
+from hloipu_runtime.program_io.records.coders import Writing, all_codelets, coder_of
 
 MOST_SHOWN = 16
 """Elements of a constant that is shown by value."""
