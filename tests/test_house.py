@@ -148,6 +148,7 @@ STAIRS = (
     "hloipu_runtime.frozen",
     "hloipu_runtime.nearest",
     "hloipu_runtime.plain_text",
+    "hloipu_runtime.reached",
     "hloipu_runtime.watching",
 )
 

@@ -24,6 +24,7 @@ from hloipu_compiler.partition.training.marks import names_backward_ops
 from hloipu_compiler.partition.training.reach import Mask, ancestors, dependants
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, UPDATE
 from hloipu_compiler.passes.framework.constant_values import constant_array, scalar_constant
+from hloipu_runtime.reached import reached
 
 _MOVING = frozenset({"reshape", "bitcast", "copy", "transpose", "convert", "opt-barrier"})
 _SUMS = frozenset({"reduce", "dot", "reduce-window", "scatter"})
@@ -249,14 +250,10 @@ class OpPhases:
         return [p for n in numbers if (p := self.results[n]) is not None]
 
     def _late_ancestors(self, positions: Sequence[int]) -> set[int]:
-        late: set[int] = set()
-        waiting = list(positions)
-        while waiting:
-            position = waiting.pop()
-            if self.late[position] and position not in self.walk.gradients and position not in late:
-                late.add(position)
-                waiting.extend(self.entry.instructions[position].operands)
-        return late
+        def late(positions: Sequence[int]) -> list[int]:
+            return [i for i in positions if self.late[i] and i not in self.walk.gradients]
+
+        return set(reached(late(positions), lambda i: late(self.entry.instructions[i].operands)))
 
 
 def _is_boundary(entry: Computation, position: int, op: Instruction) -> bool:
