@@ -248,14 +248,7 @@ def _take_device_ids(cursor: Cursor, count: int) -> DeviceOrder:
 
 def take_axes(cursor: Cursor, mesh: Mesh) -> tuple[AxisRef, ...]:
     """Read `{'a', 'b':(1)2}`; there may be none."""
-    cursor.expect("{")
-    axes: list[AxisRef] = []
-    while not cursor.at("}"):
-        if axes:
-            cursor.expect(",")
-        axes.append(take_axis(cursor, mesh))
-    cursor.expect("}")
-    return tuple(axes)
+    return cursor.items("{", "}", lambda: take_axis(cursor, mesh))
 
 
 def take_axis(cursor: Cursor, mesh: Mesh) -> AxisRef:

@@ -123,14 +123,7 @@ def _form(cursor: Cursor) -> _Form:
 
 
 def _listed(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
-    cursor.expect("{")
-    groups: list[tuple[int, ...]] = []
-    while not cursor.at("}"):
-        if groups:
-            cursor.expect(",")
-        groups.append(cursor.integers("{", "}"))
-    cursor.expect("}")
-    return tuple(groups)
+    return cursor.items("{", "}", lambda: cursor.integers("{", "}"))
 
 
 def _of_iota(cursor: Cursor) -> _Form:
