@@ -67,7 +67,15 @@ def build(
     """
     for section_name in tables:
         if section_name not in SECTIONS and section_name != "description":
-            raise unknown_section(section_name, places.of(section_name))
+            raise MachineError(
+                "E3203",
+                f"a machine has no section {shown(section_name)}",
+                key=section_name[:64],
+                place=places.of(section_name),
+                hint=did_you_mean(
+                    section_name, [*SECTIONS, "description"], f"its sections: {', '.join(SECTIONS)}"
+                ),
+            )
     description = tables.get("description")
     if not _is_line(description):
         raise MachineError(
@@ -178,17 +186,6 @@ def check_range(key: str, number: Given) -> None:
             key=key,
             place=number.place,
         )
-
-
-def unknown_section(name: str, place: str) -> MachineError:
-    """Return the error that a file has a section of a name that none has."""
-    return MachineError(
-        "E3203",
-        f"a machine has no section {shown(name)}",
-        key=name[:64],
-        place=place,
-        hint=did_you_mean(name, [*SECTIONS, "description"], f"its sections: {', '.join(SECTIONS)}"),
-    )
 
 
 class Rule(NamedTuple):
