@@ -19,9 +19,9 @@ from hloipu.check.sampled_steps import Compared, compared_arrays, judged, leaf_t
 from hloipu.check.step_values import Elements, Running, values_of_program
 from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.commands.run import Inputs, session_arrays
-from hloipu.cli.commands.run_session import check_queue_names, source_of_file
 from hloipu.cli.compiling import settled_for, stop_unless_fits
 from hloipu.cli.options import Asked
+from hloipu.cli.run_session import check_queue_names, source_of_file
 from hloipu.cli.saying import Working, say
 from hloipu.cli.session_options import SessionOptions
 from hloipu.cli.values import ValueLimits
