@@ -135,7 +135,9 @@ class _Search:
         suspect: Divergence | None = None
         for batch in answers(singles, self.reference):
             both = [
-                _Both(single, answer) for single, answer in batch if not isinstance(answer, str)
+                _OpResults(single, answer)
+                for single, answer in batch
+                if not isinstance(answer, str)
             ]
             self.tally.passed_over["the reference refuses"] += len(batch) - len(both)
             truths = _truths(both, self.reference)
@@ -178,7 +180,7 @@ class _Search:
         return first_divergence(inner, single.leaves, self.reference, self.tally)
 
     def _diverges(
-        self, computation: Computation, both: "_Both", truth: Sequence[Array] | None
+        self, computation: Computation, both: "_OpResults", truth: Sequence[Array] | None
     ) -> Divergence | None:
         """Return how an op's result is off its budget, or None where it is not."""
         single, ours, answer = both.single, both.ours, both.theirs
@@ -289,7 +291,7 @@ def _forwarded(
     return {position: [leaf for i in instruction.operands for leaf in values[i]]}
 
 
-class _Both:
+class _OpResults:
     """An op's result as we compute it and as the reference does, in one form."""
 
     def __init__(self, single: Single, theirs: list[Array]) -> None:
@@ -305,7 +307,7 @@ class _Both:
         return not self.are_equal and self.single.instruction.opcode in _COMPOUND
 
 
-def _truths(batch: Sequence[_Both], reference: Reference) -> Iterator[Sequence[Array] | None]:
+def _truths(batch: Sequence[_OpResults], reference: Reference) -> Iterator[Sequence[Array] | None]:
     """Yield each op's result in f64 where it is judged as whole modules are, else None."""
     wanted = [answered.single for answered in batch if answered.needs_truth]
     truth = truth_of(reference, *together(wanted)) if len(wanted) > 1 else None

@@ -128,12 +128,12 @@ def compared_arrays(
     user_view = seen_by_users(program)
     for state in user_view.state:
         n = state.parameter
-        known = _known(truth, lambda values, n=n: values.state.get(n))  # type: ignore[misc]
+        known = _array_truth(truth, lambda values, n=n: values.state.get(n))  # type: ignore[misc]
         name = f"state {state.name}"
         yield Compared(name, state.element_type, ours.state[n], theirs.state.get(n), known)
     for port in user_view.results:
         n = number_of(port)
-        known = _known(truth, lambda values, n=n: values.results.get(n))  # type: ignore[misc]
+        known = _array_truth(truth, lambda values, n=n: values.results.get(n))  # type: ignore[misc]
         yield Compared(f"out_{n}", port.element_type, ours.results[n], theirs.results.get(n), known)
     for queue in user_view.queues:
         for k, port in enumerate(() if queue.to_device else queue.streams):
@@ -145,11 +145,11 @@ def compared_arrays(
                     port.element_type,
                     ours.outfed[key],
                     theirs.outfed.get(key),
-                    _known(truth, lambda values, key=key: values.outfed.get(key)),  # type: ignore[misc]
+                    _array_truth(truth, lambda values, key=key: values.outfed.get(key)),  # type: ignore[misc]
                 )
 
 
-def _known(
+def _array_truth(
     truth: Sampled[StepValues] | None, array_of: Callable[[StepValues], Array | None]
 ) -> Truth | None:
     """Return one array of samples, as the truth of a leaf."""

@@ -450,7 +450,7 @@ class _Parameters:
         return taken
 
     def _take(self, name: str, value: Any) -> Any:
-        return _taken(self.name, name, self.kinds[name], value)
+        return _converted(self.name, name, self.kinds[name], value)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -472,7 +472,7 @@ def checked_record(cls: type[T]) -> type[T]:
     return cls
 
 
-def _taken(function: str, name: str, kind: Kind, value: Any) -> Any:
+def _converted(function: str, name: str, kind: Kind, value: Any) -> Any:
     """Return an argument as a function gets it; raises ArgumentError."""
     if kind is _ANYTHING:
         return value

@@ -132,10 +132,10 @@ def _numbers(tables: Mapping[str, Any], places: Places) -> Iterator[tuple[str, G
                 hint=f'add {name} = {{ value = …, source = "…" }} to [{section}]: '
                 "machines have no defaults",
             )
-        yield key, _given(key, table[name], places.of(section, name))
+        yield key, _number_entry(key, table[name], places.of(section, name))
 
 
-def _given(key: str, entry: object, place: str) -> Given:
+def _number_entry(key: str, entry: object, place: str) -> Given:
     """Return one entry `{ value = …, source = "…" }`, its types checked."""
     if not isinstance(entry, dict) or "value" not in entry:
         raise MachineError(

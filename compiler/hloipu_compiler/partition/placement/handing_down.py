@@ -125,7 +125,7 @@ class _Handing(Variants[_Variant]):
             if not stated and op.parameter_number == 0 and len(of_parameter) == leaf_count(op):
                 stated = of_parameter
             elif not stated and op.opcode == "get-tuple-element":
-                stated = self._taken(computation, op, statements)
+                stated = self._statement_of_element(computation, op, statements)
             if not stated and ipu is not None and op.parameter_number < 0:
                 stated = (ipu,) * leaf_count(op)
             statements.append(stated)
@@ -138,7 +138,7 @@ class _Handing(Variants[_Variant]):
             instructions.append(op)
         return replace(computation, instructions=tuple(instructions))
 
-    def _taken(
+    def _statement_of_element(
         self, computation: Computation, op: Instruction, statements: list[tuple[Ipu, ...]]
     ) -> tuple[Ipu, ...]:
         source = computation.instructions[op.operands[0]]

@@ -66,7 +66,7 @@ class CutClasses:
         for given, new in pairs:
             if self.shapes[given].dimensions == self.shapes[new].dimensions:
                 for axis in range(self.shapes[given].rank):
-                    self._one(given, axis, new, axis)
+                    self._unite(given, axis, new, axis)
         self._cut_classes()
 
     def cut(self) -> dict[int, Cut]:
@@ -83,7 +83,7 @@ class CutClasses:
         for root in classes:
             self.sorted.pop(root, None)
 
-    def _one(self, a: int, i: int, b: int, k: int) -> None:
+    def _unite(self, a: int, i: int, b: int, k: int) -> None:
         """Put two dimensions into one class."""
         if min(self.shapes[a].dimensions[i], self.shapes[b].dimensions[k]) > 1:
             self.classes.unite(a * self.stride + i, b * self.stride + k)
@@ -99,7 +99,7 @@ class CutClasses:
             places = (axis,) * len(operands) if is_elementwise else followed(op, operands, axis)
             for i, place in zip(op.operands, places or (), strict=False):
                 if place != WHOLE:
-                    self._one(position, axis, i, place)
+                    self._unite(position, axis, i, place)
 
     def _cut_classes(self) -> None:
         """Find where classes are cut, and leave those whole that would have too many pieces."""

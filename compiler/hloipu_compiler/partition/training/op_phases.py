@@ -213,8 +213,8 @@ class OpPhases:
     def phases(self) -> tuple[str, ...]:
         """Return the phase of each position, empty for what nobody needs."""
         entry, gradients = self.entry, self.walk.gradients
-        update = set(self.walk.update) | self._late_ancestors(self._made(self.late_results()))
-        each = [*self.each, *self._made(self.early_results())]
+        update = set(self.walk.update) | self._late_ancestors(self._places(self.late_results()))
+        each = [*self.each, *self._places(self.early_results())]
         ahead = ancestors(entry, each)
         after_gradients = dependants(entry, [i for i in gradients if not self.forward[i]])
         # The loss may be among these beside a metric that is made alike and was taken for it.
@@ -246,7 +246,7 @@ class OpPhases:
     def _others(self) -> list[tuple[int, int]]:
         return [(n, p) for n, p in enumerate(self.results) if n not in self.state and p is not None]
 
-    def _made(self, numbers: Sequence[int]) -> list[int]:
+    def _places(self, numbers: Sequence[int]) -> list[int]:
         return [p for n in numbers if (p := self.results[n]) is not None]
 
     def _late_ancestors(self, positions: Sequence[int]) -> set[int]:
