@@ -235,7 +235,6 @@ def _least_cycles(program: CompiledProgram) -> int:
 
 
 def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
-    """Return what the cut depends on."""
     share = _USUAL.available_memory_proportion
     options = replace(attempt.options, outline="auto", available_memory_proportion=share)
     return options, attempt.weighs_code and options.recompute == "full"

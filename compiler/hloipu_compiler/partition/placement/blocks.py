@@ -113,7 +113,6 @@ def with_blocks(flat: Module, blocks: Blocks) -> Module:
 
 
 def _even(loads: Loads, costs: Costing, blocks: int) -> Budget:
-    """Return a budget with which blocks keep about the same."""
     budget = costs.budget
     kept = (
         loads.state_until[-1]

@@ -81,7 +81,6 @@ class _Op:
 
     @property
     def key(self) -> OpKey:
-        """Its name, and that of its computation."""
         return (self.computation.name, self.instruction.name)
 
     @property

@@ -212,6 +212,5 @@ def _marked(x: Instruction, mark: Stands | None) -> Instruction:
 
 
 def _with_entry(module: Module, entry: Computation) -> Module:
-    """Return a module with another entry, and what it calls."""
     others = [c for c in module.computations if c is not module.entry]
     return with_reached(module, (*others, entry), entry.name)

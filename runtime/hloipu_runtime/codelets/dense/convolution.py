@@ -334,12 +334,10 @@ class Convolution(Codelet):
 
 
 def _least(a: Amount, b: Amount) -> Amount:
-    """Return the smaller one, number by number."""
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
 
 
 def _most(a: Amount, b: Amount) -> Amount:
-    """Return the larger one, number by number."""
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
 
 
