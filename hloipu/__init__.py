@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from hloipu.report.reading import Report, open_report, profile_schema, report_of
     from hloipu.report.trace import write_trace
     from hloipu.sweeping.study import sweep
-    from hloipu.training.callbacks import Callback
-    from hloipu.training.record import History
+    from hloipu.training.record import Callback, History
     from hloipu.training.trainer import Trainer
     from hloipu_compiler.errors import Fault, GraphError, InvalidHloError, ParseError, VerifyError
     from hloipu_compiler.hlo.syntax.limits import Limits
@@ -56,7 +55,7 @@ _HOMES = {
     "EngineSwapWarning": "hloipu_runtime.session.device",
     "OptionWarning": "hloipu.options.resolve",
     "DoesNotFit": "hloipu_runtime.memory.does_not_fit",
-    "Callback": "hloipu.training.callbacks",
+    "Callback": "hloipu.training.record",
     "History": "hloipu.training.record",
     "Trainer": "hloipu.training.trainer",
     "evaluate": "hloipu.modules",

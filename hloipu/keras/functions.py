@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from hloipu.jax import compile as compile_jax
-from hloipu.keras.loops import DeviceLoop
-from hloipu.keras.replicas import METRICS, OPTIMIZER, SEEDS, STATISTICS, TRAINABLE
+from hloipu.keras.loops import METRICS, OPTIMIZER, SEEDS, STATISTICS, TRAINABLE, DeviceLoop
 from hloipu.keras.stages import in_stages
 from hloipu.training.programs import DATA
 from hloipu_runtime.errors import UsageError

@@ -104,7 +104,6 @@ class Report:
         return Figures(self.record)
 
     def __repr__(self) -> str:
-        """Return what it is of, and its size."""
         return (
             f"<Report of {self.profile['program']!r}: {len(self.steps):,} steps, "
             f"{len(self.instructions):,} instructions>"

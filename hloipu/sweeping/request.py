@@ -204,7 +204,6 @@ def _passes(point: Mapping[str, str]) -> str:
 
 
 def _words(options: Mapping[str, Any]) -> list[str]:
-    """Return options as the command line spells them."""
     words: list[str] = []
     for name, value in options.items():
         option = OPTIONS.get(name)

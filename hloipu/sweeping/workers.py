@@ -185,7 +185,6 @@ class ProcessWorkers:
 
 
 def _tell(future: Any, key: str, finished: "queue.SimpleQueue[Any]") -> None:
-    """Put a future into a queue when it is finished."""
     put_result: Callable[[Any], None] = lambda one: finished.put((key, one))  # noqa: E731
     future.add_done_callback(put_result)
 

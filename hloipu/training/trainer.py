@@ -11,7 +11,6 @@ from hloipu.definitions import without_definitions
 from hloipu.options.keywords import CompileOptions
 from hloipu.options.resolve import resolve
 from hloipu.showing import shown, somebody_looks
-from hloipu.training.callbacks import Callback, ProgressBar
 from hloipu.training.datasets import (
     again_and_again,
     batch_size,
@@ -27,7 +26,7 @@ from hloipu.training.programs import (
     forward_programs,
     training_programs,
 )
-from hloipu.training.record import History, Recorder, live, mean_of
+from hloipu.training.record import Callback, History, ProgressBar, Recorder, live, mean_of
 from hloipu_compiler.plan.roles import CALL
 from hloipu_runtime.arguments import DEFAULT_TIMEOUT_SECONDS, Number, Positive, Seed, State, checked
 from hloipu_runtime.compiled import CompiledProgram

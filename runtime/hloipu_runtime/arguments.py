@@ -132,7 +132,6 @@ class _Number(Kind):
 
     @property
     def expected(self) -> str:  # type: ignore[override]
-        """What it takes, in words."""
         noun = "an integer" if self.whole else "a finite number"
         return noun if self.bounds is None else f"{noun} {self.bounds}"
 
@@ -221,7 +220,6 @@ class _Items(Kind):
 
     @property
     def expected(self) -> str:  # type: ignore[override]
-        """What it takes, in words."""
         if self.item is _ANYTHING:
             return "a list or tuple"
         return f"a list or tuple, each item {self.item.expected}"
@@ -248,7 +246,6 @@ class _Pairs(Kind):
 
     @property
     def expected(self) -> str:  # type: ignore[override]
-        """What it takes, in words."""
         if self.key is self.value is _ANYTHING:
             return "a dictionary"
         return f"a dictionary from {self.key.expected} to {self.value.expected}"
@@ -275,7 +272,6 @@ class _AnyOf(Kind):
 
     @property
     def expected(self) -> str:  # type: ignore[override]
-        """What it takes, in words."""
         return " or ".join(dict.fromkeys(kind.expected for kind in self.kinds))
 
     def take(self, value: Any) -> Any:
@@ -450,7 +446,7 @@ class _Parameters:
         return taken
 
     def _take(self, name: str, value: Any) -> Any:
-        return _taken(self.name, name, self.kinds[name], value)
+        return _converted(self.name, name, self.kinds[name], value)
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
@@ -472,7 +468,7 @@ def checked_record(cls: type[T]) -> type[T]:
     return cls
 
 
-def _taken(function: str, name: str, kind: Kind, value: Any) -> Any:
+def _converted(function: str, name: str, kind: Kind, value: Any) -> Any:
     """Return an argument as a function gets it; raises ArgumentError."""
     if kind is _ANYTHING:
         return value

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from hloipu_runtime.errors import ArtefactError, HloipuError, MachineError
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.machine.build import build
-from hloipu_runtime.machine.given import Places
+from hloipu_runtime.machine.build import Places, build
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.faults import ProgramError
 from hloipu_runtime.program.program import Array, Program

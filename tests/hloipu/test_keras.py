@@ -20,7 +20,7 @@ from hloipu.keras import (  # noqa: E402 - after the skips
     attach,
     detach,
 )
-from hloipu.keras.replicas import SEEDS, TRAINABLE, spread  # noqa: E402
+from hloipu.keras.loops import SEEDS, TRAINABLE, spread  # noqa: E402
 from hloipu_runtime.session.session import Session  # noqa: E402
 
 # Of Keras's own variables.

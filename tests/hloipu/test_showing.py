@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 import hloipu
-from hloipu import display, showing
+from hloipu import showing
 from hloipu.cli.application import outcome
 from hloipu_runtime.watching import doing, each, listening, telling
 from tests.support.command_line import run
@@ -26,8 +26,8 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     stream = Terminal()
-    monkeypatch.setattr(display, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(display, "_NEXT_SECONDS", 0.01)
+    monkeypatch.setattr(showing, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(showing, "_NEXT_SECONDS", 0.01)
     for name, value in {"TERM": "xterm", "COLUMNS": "120", "CI": "", showing.OFF: ""}.items():
         monkeypatch.setenv(name, value)
     return stream
@@ -105,9 +105,9 @@ def test_a_notebook_shows_what_goes_on(terminal: Terminal, monkeypatch: pytest.M
 
 def test_a_line_tells_where_work_is_and_how_far() -> None:
     parts = ("search", "cut 3", "codegen", "lowering", "ops", "more than fits a line")
-    assert display.text_of(parts, 0, 0, 2.4) == "search: cut 3: codegen: lowering: ops, 2 s"
-    assert display.text_of(("run",), 1200, 4800, 2.4) == "run, 1,200 of 4,800 (25 %), 2 s"
-    assert display.text_of(("run", "run"), 1200, 0, 2.4) == "run, 1,200, 2 s"
+    assert showing.text_of(parts, 0, 0, 2.4) == "search: cut 3: codegen: lowering: ops, 2 s"
+    assert showing.text_of(("run",), 1200, 4800, 2.4) == "run, 1,200 of 4,800 (25 %), 2 s"
+    assert showing.text_of(("run", "run"), 1200, 0, 2.4) == "run, 1,200, 2 s"
 
 
 def test_a_compile_tells_its_passes_and_ops() -> None:

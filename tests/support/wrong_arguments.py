@@ -17,7 +17,7 @@ import numpy as np
 import hloipu
 import hloipu.jax
 from hloipu.options.table import OPTIONS
-from hloipu.training import callbacks
+from hloipu.training import record
 from hloipu_runtime.arguments import ArgumentError, parameter_types
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.session.device import Resident
@@ -43,7 +43,7 @@ SPEC = ElementSpec((LeafSpec("f32", (2,)),))
 
 CLASSES = (
     hloipu.CompiledProgram, hloipu.Trainer, hloipu.Device, hloipu.Limits, hloipu.Callback,
-    callbacks.ProgressBar, Session, InfeedQueue, OutfeedQueue, Source, ElementSpec, LeafSpec,
+    record.ProgressBar, Session, InfeedQueue, OutfeedQueue, Source, ElementSpec, LeafSpec,
     hloipu.jax.JaxProgram, hloipu.jax.LoweredFunction,
 )  # fmt: skip
 MODULES = (hloipu, hloipu.jax, made, arrays)
@@ -150,7 +150,7 @@ CALLS: Mapping[str, Call] = {
         {"program": step(), "state": [START], "infeeds": infeeds()},
     ),
     "Device.bring": lambda: (hloipu.Device().bring, {"resident": resident()}),
-    "ProgressBar": lambda: (callbacks.ProgressBar, {}),
+    "ProgressBar": lambda: (record.ProgressBar, {}),
     "CompiledProgram.run": lambda: (_placed(program().run, np.float32(1), B), {}),
     "CompiledProgram.session": lambda: (
         _closing(step().session), {"state": [START], "infeeds": infeeds()},

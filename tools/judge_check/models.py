@@ -9,9 +9,9 @@ import numpy as np
 from hloipu.check.finite_draws import finite_draw
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.evaluator import EvaluationLimits
-from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.interpret.planning.constants import constant_leaves
 from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.random_inputs import fill_elided
 from hloipu_compiler.ir.graph import Instruction, Module
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape

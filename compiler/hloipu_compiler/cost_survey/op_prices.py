@@ -29,6 +29,7 @@ from hloipu_runtime.costs.step_costs import step_charges
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.reached import reached
 from hloipu_runtime.watching import each, unheard
 
 _CALLING = frozenset(key for key, kind in INSTRUCTION_KINDS.items() if kind in COMPUTATION_KINDS)
@@ -292,14 +293,8 @@ def is_written_out(entry: Computation, operand: Instruction) -> bool:
 
 
 def _called(module: Module, instruction: Instruction) -> tuple[Computation, ...]:
-    wanted: set[str] = set()
-    waiting = list(instruction.attributes.called)
-    while waiting:
-        name = waiting.pop()
-        if name not in wanted:
-            wanted.add(name)
-            for inner in module.computation[name].instructions:
-                waiting.extend(inner.attributes.called)
+    below = module.computation
+    wanted = set(reached(instruction.attributes.called, lambda name: below[name].called))
     return tuple(c for c in module.computations if c.name in wanted)
 
 

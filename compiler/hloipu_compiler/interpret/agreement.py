@@ -52,7 +52,6 @@ class Budget:
         return self.factor * log2(max(2, self.terms)) * self.epsilon
 
     def __str__(self) -> str:
-        """Return the budget in words."""
         parts = []
         if self.ulps:
             parts.append(f"{self.ulps:g} ULP")
@@ -77,7 +76,6 @@ class Verdict:
     unit: str = "ULP"
 
     def __str__(self) -> str:
-        """Return the verdict in words."""
         if self.index is None:
             return f"all {self.elements} elements are equal"
         place = list(self.index)

@@ -1,22 +1,24 @@
-"""Random arguments that suit a module, reproducible on every machine.
+"""Random values that suit a module, for its arguments and for constants that the text leaves out.
 
-Only the raw 64-bit stream of PCG64 is used, whose values numpy promises to keep, and only exact
-arithmetic on it.
+They are reproducible on every machine: only the raw 64-bit stream of PCG64 is used, whose values
+numpy promises to keep, and only exact arithmetic on it.
 """
 
+from dataclasses import replace
 from math import log2, prod
 from typing import Any
 
 import numpy as np
 
-from hloipu_compiler.interpret.input_roles import InputRole, input_roles
+from hloipu_compiler.interpret.input_roles import InputRole, input_roles, role_at
 from hloipu_compiler.interpret.planning.plan import TOKEN_VALUE, Array
 from hloipu_compiler.interpret.planning.site import array_leaves
-from hloipu_compiler.ir.graph import Module
+from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_runtime.element_types import Kind
 from hloipu_runtime.kernels.core.rounding import round_to
-from hloipu_runtime.kernels.core.storage import from_storage
+from hloipu_runtime.kernels.core.storage import from_storage, to_storage
 
 SMALL_INTEGERS = 8
 """Integers without a role are drawn from -8..8 (0..8 unsigned): sums and products stay readable."""
@@ -123,3 +125,32 @@ def _conditioned(values: Array, *, definite: bool) -> Array:
         values = (values + np.conj(np.swapaxes(values, -1, -2))) / 2
     raised: Array = values + np.eye(values.shape[-1]) * values.shape[-1]
     return raised.astype(values.dtype)
+
+
+def fill_elided(module: Module, seed: int) -> Module:
+    """Return the module with random values in place of elided array constants.
+
+    The values suit what the constant is used for (indices in range and so on), but they are not
+    the program's own: results mean nothing, only times, sizes and agreement do.
+    """
+    source = np.random.PCG64(seed)
+
+    def filled(computation: Computation, position: int, instruction: Instruction) -> Instruction:
+        if (
+            instruction.literal is None
+            or not instruction.literal.is_elided
+            or not isinstance(instruction.shape, ArrayShape)
+        ):
+            return instruction
+        role = role_at(module, (computation.name, position, 0))
+        (leaf,) = array_leaves(instruction.shape)
+        values = random_leaf(source, leaf, role)
+        return instruction._replace(
+            literal=Literal(array=to_storage(values, leaf.element_type.name))
+        )
+
+    computations = tuple(
+        replace(c, instructions=tuple(filled(c, i, op) for i, op in enumerate(c.instructions)))
+        for c in module.computations
+    )
+    return replace(module, computations=computations)

@@ -46,7 +46,6 @@ class Backwards:
     """What is known of all computations, and the walk back through one of them."""
 
     def __init__(self, module: Module, machine: Machine, tuning: Tuning) -> None:
-        """Begin with nothing known."""
         self.module = module
         self.machine = machine
         self.tuning = tuning

@@ -143,7 +143,6 @@ class _Walk(Backwards):
     def _forth(
         self, computation: Computation, instruction: Instruction, mappings: Sequence[Mappings]
     ) -> Mappings:
-        """Return where the result of an instruction comes to lie."""
         opcode = instruction.opcode
         if opcode == "tuple":
             return tuple(m for i in instruction.operands for m in mappings[i])

@@ -84,7 +84,7 @@ class _Run:
                 if isinstance(step, Group):
                     self._group(step)
                 else:
-                    self._one(step, 0)
+                    self._run_pass(step, 0)
         except _StoppedError:
             pass
         return self.module, self.plan
@@ -97,13 +97,13 @@ class _Run:
                 if settled.get(one) is self.module:
                     continue  # it saw this very module last time, and left it so
                 seen = self.module
-                self._one(one, number)
+                self._run_pass(one, number)
                 if self.module is seen:
                     settled[one] = seen
             if self.module is before:
                 break
 
-    def _one(self, one: Pass, number: int) -> None:
+    def _run_pass(self, one: Pass, number: int) -> None:
         telling(f"pass {one.name}")
         before, start = self.module, perf_counter()
         try:

@@ -12,8 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
-from hloipu_compiler.analysis.scaling_dims import looked_up, scaling_classes, weights
+from hloipu_compiler.analysis.scaling_dims import (
+    WHOLE,
+    Cell,
+    arrays_of,
+    looked_up,
+    scaling_classes,
+    weights,
+)
 from hloipu_compiler.errors import VerifyError
 from hloipu_compiler.ir.attributes import Attributes, SliceRange, Value
 from hloipu_compiler.ir.graph import Computation, Instruction, Module

@@ -47,7 +47,6 @@ def _without(standing: frozenset[int], computation: Computation, buffers: Buffer
 
 
 def _homes(buffers: Buffers, plan: Plan, computation: Computation) -> Sequence[int]:
-    """Return the IPU of each buffer."""
     homes = [_NOWHERE] * len(buffers.sizes)
     for instruction, made_buffers in zip(computation.instructions, buffers.makes, strict=True):
         ipu = plan.ipus.get((computation.name, instruction.name), _NOWHERE)

@@ -10,8 +10,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
-from hloipu_compiler.analysis.joined_dims import WHOLE, Cell, arrays_of
-from hloipu_compiler.analysis.scaling_dims import Classes, looked_up, scaling_classes, weights
+from hloipu_compiler.analysis.scaling_dims import (
+    WHOLE,
+    Cell,
+    Classes,
+    arrays_of,
+    looked_up,
+    scaling_classes,
+    weights,
+)
 from hloipu_compiler.ir.dimension_rules import rule_in
 from hloipu_compiler.ir.factors import FactorKind
 from hloipu_compiler.ir.graph import Computation, Module

@@ -134,7 +134,6 @@ def _parts(
     number: int,
     labels: int,
 ) -> _Parts:
-    """Return the parts of the candidates of one spread."""
     indexing, codelet = spread.indexing, spread.codelet
     image, kernel = (
         part_sizes(indices, tensor.shape, blocks)

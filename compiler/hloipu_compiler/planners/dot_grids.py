@@ -322,7 +322,6 @@ def _unbeaten(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidat
 
 
 def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandidates:
-    """Return all candidates for a slice, with their prices."""
     rows, columns = prod(sides.rows), prod(sides.columns)
     depth = sides.cut_depth * sides.other_depth
     most_pieces = max(1, min(sides.cut_depth, over(depth, DEPTH_GRAIN)))
@@ -346,7 +345,6 @@ def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandid
 
 
 def _grid_at(sides: _Sides, found: _PricedCandidates, place: int) -> DotGrid:
-    """Return one of the candidates as a grid."""
     prices, pieces = found.prices, int(found.pieces[place])
     return DotGrid(
         int(found.step[place]) if pieces > 1 else 0,
@@ -385,7 +383,6 @@ def _placement(sides: _Sides, candidate: Candidate, pieces: int, shares_rhs: boo
 
 
 def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> _Prices:
-    """Return the prices of candidates."""
     bits = types.bits()
     cut = blocks.pieces > 1
     results = blocks.batch * blocks.rows * blocks.columns

@@ -124,7 +124,7 @@ def _regrouped(
         parts = -(-sizes[place] // blocks[place])
         if parts < 2:
             continue
-        taken = _taken(rest, parts)
+        taken = _take_digit(rest, parts)
         if taken is None:
             return None
         digit, rest = taken
@@ -177,7 +177,7 @@ def _blocks(sizes: Sequence[int], run: int, parts: int) -> list[int] | None:
     return blocks if part_count == parts else None
 
 
-def _taken(digits: Sequence[_Digit], parts: int) -> tuple[_Digit, list[_Digit]] | None:
+def _take_digit(digits: Sequence[_Digit], parts: int) -> tuple[_Digit, list[_Digit]] | None:
     """Take one digit of so many values from the last ones; None where they do not make one."""
     rest = list(digits)
     extent, stride = 1, 0

@@ -57,7 +57,7 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
         for name, (size, point, found) in worst.items():
             if size > 0:
                 variables = variables_of.get((ipu.ipu, name), [])
-                taken = _taken(memory, ipu, variables, point, found)
+                taken = _live_bytes(memory, ipu, variables, point, found)
                 if name in convolutions:  # whose plans count messages
                     taken += _messages(ipu, variables, point, found)
                 # A product may take more than planned, in buffers on the way to its tiles.
@@ -105,7 +105,7 @@ def _live(
             yield message.size_bytes, ipu.classes.members[message.tiles], first, last
 
 
-def _taken(
+def _live_bytes(
     memory: MemoryPlan, ipu: IpuMemory, variables: list[int], point: int, tile_class: int
 ) -> int:
     """Return the bytes of some variables on a class of tiles at a point."""

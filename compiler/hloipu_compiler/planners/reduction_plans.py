@@ -92,12 +92,10 @@ class _Candidate(NamedTuple):
 
     @classmethod
     def of(cls, work: Work, placement: Placement) -> "_Candidate":
-        """Return a candidate with what it costs at least."""
         return cls(least_price(work, placement), work, placement)
 
     @property
     def is_partial(self) -> bool:
-        """Whether it leaves partial results."""
         return isinstance(self.work.codelet, Reduce) and bool(self.work.codelet.parts)
 
 

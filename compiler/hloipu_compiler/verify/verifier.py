@@ -75,7 +75,7 @@ def _check_rare(survey: Survey, report: Report) -> None:
 
         check_fusions(survey, report)
     if survey.controlled:
-        from hloipu_compiler.verify.control import check_control
+        from hloipu_compiler.verify.asynchronous import check_control
 
         check_control(survey, report)
     if opcodes - _IN_ONE_PIECE:
@@ -149,7 +149,7 @@ class _Pass:
                 watch = watched.get(key)
                 if watch is None:
                     place = Place(computation, position)
-                    watch = _wanted(instruction)
+                    watch = _is_surveyed(instruction)
                     if self._is_right(place):
                         watched[key] = watch
                 if watch:
@@ -212,7 +212,7 @@ class _Pass:
         return False
 
 
-def _wanted(instruction: Instruction) -> bool:
+def _is_surveyed(instruction: Instruction) -> bool:
     return (
         instruction.opcode in WATCHED
         or bool(instruction.attributes.called)

@@ -21,8 +21,8 @@ from hloipu.encoded import plain_step, with_plain_loops
 from hloipu.options.table import Options
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.evaluator import EvaluationLimits
-from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.interpret.planning.plan import Array
+from hloipu_compiler.interpret.random_inputs import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.on_demand import is_divided
 from hloipu_compiler.verify.verifier import verify

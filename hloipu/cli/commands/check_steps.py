@@ -6,7 +6,6 @@ from itertools import islice
 from typing import NoReturn
 
 from hloipu.api import compile_verified
-from hloipu.check.arrays import Compared, compared_arrays, judged, leaf_truth
 from hloipu.check.formed_step import reference_step
 from hloipu.check.reference_run import (
     GivenStep,
@@ -16,13 +15,13 @@ from hloipu.check.reference_run import (
     values_of_reference,
 )
 from hloipu.check.references import Against
-from hloipu.check.sampled_steps import sampled
+from hloipu.check.sampled_steps import Compared, compared_arrays, judged, leaf_truth, sampled
 from hloipu.check.step_values import Elements, Running, values_of_program
 from hloipu.cli.check_job import Job, line, refuse_unjudged
 from hloipu.cli.commands.run import Inputs, session_arrays
-from hloipu.cli.commands.run_session import check_queue_names, source_of_file
 from hloipu.cli.compiling import settled_for, stop_unless_fits
 from hloipu.cli.options import Asked
+from hloipu.cli.run_session import check_queue_names, source_of_file
 from hloipu.cli.saying import Working, say
 from hloipu.cli.session_options import SessionOptions
 from hloipu.cli.values import ValueLimits
@@ -32,9 +31,8 @@ from hloipu.options.table import OPTIONS, Options
 from hloipu.pipelining import pipeline_request
 from hloipu.wrapping import wrapping_request
 from hloipu_compiler.hlo.printing.printer import FULL, print_module
-from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.interpret.planning.plan import Array
-from hloipu_compiler.interpret.random_inputs import random_arguments
+from hloipu_compiler.interpret.random_inputs import fill_elided, random_arguments
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.errors import MismatchError, UnsupportedError

@@ -1,6 +1,5 @@
 """`hloipu eval FILE`: the values of a module."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, read_input
 from hloipu.cli.options import option_of_table
 from hloipu.cli.saying import say
-from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options
+from hloipu.cli.values import SEED, ValueLimits, given_arguments, input_options, shown
 from hloipu.encoded import with_plain_loops
 from hloipu.inputs import grouped, save_arrays
 from hloipu_compiler.hlo.parse import parse
@@ -121,9 +120,3 @@ class Watcher:
                 f"instruction {instruction.name!r} ({instruction.opcode}) made a NaN",
                 hint="--watch its operands to see where it comes from",
             )
-
-
-def shown(value: Array) -> str:
-    """Return an array as numpy prints it, summarised when large."""
-    width = 100 if not sys.stdout.isatty() else 80
-    return np.array2string(value, threshold=20, edgeitems=3, max_line_width=width, separator=", ")

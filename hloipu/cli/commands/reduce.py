@@ -182,7 +182,6 @@ class _Result:
 
     @property
     def place(self) -> str:
-        """Place of the result, for people."""
         return "on standard output" if self._output is None else f"in {self._output}"
 
     def improve(self, module: Module, text: str) -> None:

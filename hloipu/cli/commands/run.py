@@ -9,14 +9,6 @@ from typing import Any
 import click
 
 from hloipu.api import compile_cached
-from hloipu.cli.commands.eval import shown
-from hloipu.cli.commands.run_session import (
-    needs_session,
-    numbers_asked,
-    ports_named,
-    run_in_session,
-    show_session,
-)
 from hloipu.cli.compiling import (
     Reporting,
     compiling_options,
@@ -34,16 +26,23 @@ from hloipu.cli.compiling import (
 )
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE
 from hloipu.cli.options import Asked, GroupedCommand, native_kernels_of
+from hloipu.cli.run_session import (
+    needs_session,
+    numbers_asked,
+    ports_named,
+    run_in_session,
+    show_session,
+)
 from hloipu.cli.saying import say, turns_told
 from hloipu.cli.session_options import SessionOptions, session_options
-from hloipu.cli.values import ValueLimits, given_arguments, input_options
+from hloipu.cli.values import ValueLimits, given_arguments, input_options, shown
 from hloipu.initial_arrays import random_arrays, read_arrays
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
 from hloipu.ports import module_of_ports, without_tokens
 from hloipu.showing import Phases
 from hloipu.showing import shown as shown_meanwhile
-from hloipu_compiler.interpret.fill_elided import fill_elided
+from hloipu_compiler.interpret.random_inputs import fill_elided
 from hloipu_compiler.ir.graph import Module
 from hloipu_runtime.atomic_file import check_writable
 from hloipu_runtime.compiled import CompiledProgram

@@ -24,13 +24,13 @@ def element_fault(codelet: Codelet, operands: Types, results: Types) -> str:
     return "" if rule is None else rule(codelet, operands, results)
 
 
-def _made(results: Types, expected: Types) -> str:
+def _result_fault(results: Types, expected: Types) -> str:
     if list(results) == list(expected):
         return ""
     return f"makes {', '.join(expected)}, and writes {', '.join(results)}"
 
 
-def _taken(operands: Types, expected: Types) -> str:
+def _operand_fault(operands: Types, expected: Types) -> str:
     if list(operands) == list(expected):
         return ""
     return f"takes {', '.join(expected)}, and reads {', '.join(operands)}"
@@ -58,11 +58,13 @@ def _are_integers(kinds: Types) -> str:
 
 def _of_parameter(codelet: Any, operands: Types, results: Types) -> str:
     kind = codelet.element_type
-    return _made(results, [kind] * len(results)) or _taken(operands, [kind] * len(operands))
+    return _result_fault(results, [kind] * len(results)) or _operand_fault(
+        operands, [kind] * len(operands)
+    )
 
 
 def _result_of_parameter(codelet: Any, operands: Types, results: Types) -> str:
-    return _made(results, [codelet.element_type] * len(results))
+    return _result_fault(results, [codelet.element_type] * len(results))
 
 
 def _contracted(codelet: Any, operands: Types, results: Types) -> str:
@@ -73,7 +75,7 @@ def _contracted(codelet: Any, operands: Types, results: Types) -> str:
     kind = codelet.element_type
     if getattr(codelet, "part", 0) and kind not in ("f16", partial_type(kind)):
         return f"has partial sums of {kind}"
-    return _made(results, [kind])
+    return _result_fault(results, [kind])
 
 
 def _reduced(codelet: Any, operands: Types, results: Types) -> str:
@@ -86,7 +88,7 @@ def _fused(codelet: Any, operands: Types, results: Types) -> str:
     """Check operands of an expression, whose result is reduced, then what it starts from."""
     expression: Expression = codelet.expression
     count = len(expression.operand_types)
-    return _taken(operands[:count], expression.operand_types) or _summed(
+    return _operand_fault(operands[:count], expression.operand_types) or _summed(
         codelet, expression.result_types, operands[count:], results
     )
 
@@ -110,7 +112,7 @@ def _summed(codelet: Any, arrays: Types, starts: Types, results: Types) -> str:
             return f"makes {kind} of {array}"
         elif start not in (kind, array):
             return f"makes {kind}, and starts from {start}"
-    return _made(results, kinds)
+    return _result_fault(results, kinds)
 
 
 def partial_type(kind: str) -> str:
@@ -121,54 +123,56 @@ def partial_type(kind: str) -> str:
 
 def _windowed(codelet: Any, operands: Types, results: Types) -> str:
     kinds = codelet.element_types
-    return _made(results, kinds) or _taken(operands, [*kinds, *kinds])
+    return _result_fault(results, kinds) or _operand_fault(operands, [*kinds, *kinds])
 
 
 def _scattered(codelet: Any, operands: Types, results: Types) -> str:
     kinds = codelet.element_types
     count = len(kinds)
-    said = _made(results, kinds) or _taken(operands[:count], kinds)
-    said = said or _taken(operands[count + 1 :], kinds)
+    said = _result_fault(results, kinds) or _operand_fault(operands[:count], kinds)
+    said = said or _operand_fault(operands[count + 1 :], kinds)
     return said or _are_integers(operands[count : count + 1])
 
 
 def _computed(codelet: Any, operands: Types, results: Types) -> str:
     expression: Expression = codelet.expression
-    said = _taken(operands, expression.operand_types)
-    return said or _made(results, expression.result_types) or expression_fault(expression)
+    said = _operand_fault(operands, expression.operand_types)
+    return said or _result_fault(results, expression.result_types) or expression_fault(expression)
 
 
 def _rows(codelet: Any, operands: Types, results: Types) -> str:
-    said = _taken(operands, codelet.operand_types)
+    said = _operand_fault(operands, codelet.operand_types)
     kinds = list(codelet.operand_types)
     waiting = list(reversed(codelet.reductions))
     for step, (expression, sources) in enumerate(
         zip(codelet.expressions, codelet.sources, strict=True)
     ):
-        said = said or _taken([kinds[x] for x in sources], expression.operand_types)
+        said = said or _operand_fault([kinds[x] for x in sources], expression.operand_types)
         said = said or expression_fault(expression)
         kinds += expression.result_types
         while waiting and waiting[-1][0] == step:
             kinds.append(kinds[waiting.pop()[1]])
-    return said or _made(results, [kinds[x] for x in codelet.results])
+    return said or _result_fault(results, [kinds[x] for x in codelet.results])
 
 
 def _scanned(codelet: Any, operands: Types, results: Types) -> str:
     body: Expression = codelet.body
-    return _taken(operands, body.operand_types) or _made(results, body.result_types)
+    return _operand_fault(operands, body.operand_types) or _result_fault(results, body.result_types)
 
 
 def _sorted(codelet: Any, operands: Types, results: Types) -> str:
-    return _made(results, operands[: len(results)])
+    return _result_fault(results, operands[: len(results)])
 
 
 def _best(codelet: Any, operands: Types, results: Types) -> str:
-    said = _made(results, [operands[0], "s32"][: len(results)])
-    return said or _taken(operands[1:], ["s32"] * (len(operands) - 1))
+    said = _result_fault(results, [operands[0], "s32"][: len(results)])
+    return said or _operand_fault(operands[1:], ["s32"] * (len(operands) - 1))
 
 
 def _recast(codelet: Any, operands: Types, results: Types) -> str:
-    return _taken(operands, [codelet.source_type]) or _made(results, [codelet.target_type])
+    return _operand_fault(operands, [codelet.source_type]) or _result_fault(
+        results, [codelet.target_type]
+    )
 
 
 def _transformed(codelet: Any, operands: Types, results: Types) -> str:
@@ -179,15 +183,15 @@ def _transformed(codelet: Any, operands: Types, results: Types) -> str:
         return f"takes {kind} for complex numbers"
     before = real[kind] if codelet.kind == "RFFT" else kind
     after = real[kind] if codelet.kind == "IRFFT" else kind
-    return _taken(operands, [before]) or _made(results, [after])
+    return _operand_fault(operands, [before]) or _result_fault(results, [after])
 
 
 def _drawn_bits(codelet: Any, operands: Types, results: Types) -> str:
-    return _made(results, [*operands, codelet.element_type])
+    return _result_fault(results, [*operands, codelet.element_type])
 
 
 def _of_routine(codelet: Any, operands: Types, results: Types) -> str:
-    return _taken(operands[:1], [codelet.element_type])
+    return _operand_fault(operands[:1], [codelet.element_type])
 
 
 def _inner_dot(codelet: Any, operands: Types, results: Types) -> str:

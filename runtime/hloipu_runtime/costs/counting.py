@@ -145,7 +145,6 @@ def _waiting(
 
 
 def _cycles_with_inner(costs: Costs, counts: list[int], decide: Decide) -> list[int]:
-    """Return the cycles of all executions of each block with what is inside."""
     cycles_by_block: list[int] = []
     for number, block in enumerate(costs.blocks):
         total = block.spent.total.cycles * counts[number]

@@ -153,10 +153,10 @@ class Forms:
     def _choice(self, transfer: s.Transfer) -> _Choice | None:
         kept = self._choices.get(id(transfer))
         if kept is None or kept[0] is not transfer:
-            kept = self._choices[id(transfer)] = (transfer, self._found(transfer))
+            kept = self._choices[id(transfer)] = (transfer, self._choice_of(transfer))
         return kept[1]
 
-    def _found(self, transfer: s.Transfer) -> _Choice | None:
+    def _choice_of(self, transfer: s.Transfer) -> _Choice | None:
         variables = self._program.variables
         source, destination = variables[transfer.source], variables[transfer.destination]
         bus = self._machine.chip.tiles_per_exchange_bus

@@ -1,15 +1,55 @@
-"""Builds a machine from a file's tables, and checks every number."""
+"""Builds a machine from a file's tables, and checks every number, which knows its place in it."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeGuard
 
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.given import Given, Places
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.schema import SCHEMA, shown, unknown_key
 from hloipu_runtime.machine.sections import SECTIONS
 from hloipu_runtime.nearest import did_you_mean
+
+_HEADER = re.compile(r"\[\s*([\w.-]+)\s*\]")
+_KEY = re.compile(r"([\w-]+)\s*=")
+
+
+class Given(NamedTuple):
+    """One number as it was given: value, source, and the place it stands at."""
+
+    value: int
+    source: str
+    place: str
+
+
+class Places:
+    """Finds the line of a key of one file, for messages: `tomllib` does not tell lines."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self._file = file
+        self._headers: dict[str, int] = {}
+        """The last line at which a section begins."""
+        self._keys: dict[tuple[str, str], int] = {}
+        """The first line of each key of a section; before the first section that is ""."""
+        section = ""
+        for number, line in enumerate(text.splitlines(), 1):
+            stripped = line.strip()
+            if header := _HEADER.match(stripped):
+                section = header[1]
+                self._headers[section] = number
+            elif key := _KEY.match(stripped):
+                self._keys.setdefault((section, key[1]), number)
+
+    def of(self, section: str, name: str = "") -> str:
+        """Return `file:line` of a section, or of a key in it.
+
+        Only the usual form is found, a `[section]` with one key a line; else the file alone is
+        named, or the section's line.
+        """
+        line = self._keys.get(("", section)) or self._keys.get((section, name))
+        line = line or self._headers.get(section)
+        return f"{self._file}:{line}" if line else self._file
+
 
 ASSUMED = re.compile(r"assumed(?::|$)")
 """How the source of a number starts that nobody published."""
@@ -27,7 +67,15 @@ def build(
     """
     for section_name in tables:
         if section_name not in SECTIONS and section_name != "description":
-            raise unknown_section(section_name, places.of(section_name))
+            raise MachineError(
+                "E3203",
+                f"a machine has no section {shown(section_name)}",
+                key=section_name[:64],
+                place=places.of(section_name),
+                hint=did_you_mean(
+                    section_name, [*SECTIONS, "description"], f"its sections: {', '.join(SECTIONS)}"
+                ),
+            )
     description = tables.get("description")
     if not _is_line(description):
         raise MachineError(
@@ -84,10 +132,10 @@ def _numbers(tables: Mapping[str, Any], places: Places) -> Iterator[tuple[str, G
                 hint=f'add {name} = {{ value = …, source = "…" }} to [{section}]: '
                 "machines have no defaults",
             )
-        yield key, _given(key, table[name], places.of(section, name))
+        yield key, _number_entry(key, table[name], places.of(section, name))
 
 
-def _given(key: str, entry: object, place: str) -> Given:
+def _number_entry(key: str, entry: object, place: str) -> Given:
     """Return one entry `{ value = …, source = "…" }`, its types checked."""
     if not isinstance(entry, dict) or "value" not in entry:
         raise MachineError(
@@ -138,17 +186,6 @@ def check_range(key: str, number: Given) -> None:
             key=key,
             place=number.place,
         )
-
-
-def unknown_section(name: str, place: str) -> MachineError:
-    """Return the error that a file has a section of a name that none has."""
-    return MachineError(
-        "E3203",
-        f"a machine has no section {shown(name)}",
-        key=name[:64],
-        place=place,
-        hint=did_you_mean(name, [*SECTIONS, "description"], f"its sections: {', '.join(SECTIONS)}"),
-    )
 
 
 class Rule(NamedTuple):

@@ -10,8 +10,7 @@ from stat import S_ISREG
 from typing import Any
 
 from hloipu_runtime.errors import MachineError
-from hloipu_runtime.machine.build import build
-from hloipu_runtime.machine.given import Given, Places
+from hloipu_runtime.machine.build import Given, Places, build
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.machine.schema import full_key, shown
 from hloipu_runtime.nearest import did_you_mean

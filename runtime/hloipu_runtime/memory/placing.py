@@ -65,7 +65,7 @@ class Conflicts:
     def of(self, number: int) -> Numbers:
         """Return the requests that conflict with one, itself among them."""
         conflicting = self._kept.get(number)
-        return self._keep(number, self._found(number)) if conflicting is None else conflicting
+        return self._keep(number, self._live_with(number)) if conflicting is None else conflicting
 
     def _keep(self, number: int, others: Numbers) -> Numbers:
         """Return those of other requests that have tiles in common with one; keep while few."""
@@ -100,7 +100,7 @@ class Conflicts:
             if self._room > 0:
                 self._keep(number, meets.nonzero()[0])
 
-    def _found(self, number: int) -> Numbers:
+    def _live_with(self, number: int) -> Numbers:
         """Return the requests that are live when one is, itself among them."""
         rows = self._rows_of[number]
         if len(rows) == 1:

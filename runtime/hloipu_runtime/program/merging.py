@@ -72,7 +72,7 @@ class _Unit:
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _MergingFacts:
     """What merging the same steps again, with other bytes spared, has in common."""
 
     body: s.Sequence
@@ -98,7 +98,7 @@ class Merger:
         self.tiles_per_ipu = tiles_per_ipu
         self.alone = alone
         self.messages = messages
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _MergingFacts] = {}
         """By identity of a sequence, which is kept, so that it stays its own."""
 
     def merged(self, program: Program, spared: Mapping[int, int] = MappingProxyType({})) -> Program:
@@ -121,7 +121,7 @@ class Merger:
             known.outcomes[spared] = self._written(known)
         return known.outcomes[spared]
 
-    def _of(self, body: s.Sequence) -> _Known:
+    def _of(self, body: s.Sequence) -> _MergingFacts:
         owned = self.owners.get(id(body), frozenset())
         known = self._known.get(id(body))
         if known is None or known.owned != owned:
@@ -131,10 +131,10 @@ class Merger:
             live = live_bytes_of(self.program, touched, owned, self.tiles_per_ipu, messages)
             variables = frozenset[s.VariableId]().union(*touched)
             ipus = tuple(sorted({self.program.variables[v].ipu for v in variables}))
-            known = self._known[id(body)] = _Known(body, owned, units, live, ipus)
+            known = self._known[id(body)] = _MergingFacts(body, owned, units, live, ipus)
         return known
 
-    def _written(self, known: _Known) -> s.Sequence:
+    def _written(self, known: _MergingFacts) -> s.Sequence:
         units = [
             replace(
                 unit,

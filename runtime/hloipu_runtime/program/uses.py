@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.collective import Collective, RemoteCopy
 from hloipu_runtime.program.program import Program
+from hloipu_runtime.reached import reached
 
 
 def written(step: s.Step, program: Program) -> frozenset[s.VariableId]:
@@ -46,14 +47,13 @@ def uses_of(steps: Iterable[s.Step]) -> s.Uses:
 
 def _uses(step: s.Step, program: Program) -> Iterator[s.Uses]:
     """Yield what a step uses, and each function that it calls, directly or not."""
-    pending, called = [uses_of((step,))], set[str]()
-    while pending:
-        uses = pending.pop()
-        yield uses
-        for name in uses.called - called:
-            called.add(name)
-            if name in program.functions:
-                pending.append(program.functions[name].uses)
+    bodies, own = program.functions, uses_of((step,))
+    yield own
+    for name in reached(
+        own.called, lambda name: bodies[name].uses.called if name in bodies else ()
+    ):
+        if name in bodies:
+            yield bodies[name].uses
 
 
 def read_first(step: s.Step, program: Program) -> frozenset[s.VariableId]:

@@ -11,6 +11,7 @@ from hloipu_runtime.costs.spent import BUCKETS, DEVICE
 from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.machine.links import NO_LINK_CYCLES
 from hloipu_runtime.machine.model import Machine
+from hloipu_runtime.reached import reached
 from hloipu_runtime.report.feeds import feeds_record, queues_record
 from hloipu_runtime.report.host import device_alone, host_time
 from hloipu_runtime.report.pipelines import blocks_apart, pipeline_rows, waits_for_transfers
@@ -208,18 +209,18 @@ def _loops(costs: Costs, counts: BlockCounts) -> tuple[LoopRow, ...]:
 
 def _beside_on_one_ipu(costs: Costs) -> frozenset[int]:
     """Return the blocks that run beside others of their own IPU."""
-    pending = [
+    beside = [
         block
         for around in costs.blocks
         for inner in around.inner
         if isinstance(inner, Together) and _share_ipus(costs, inner)
         for block in inner.branches
     ]
-    blocks: set[int] = set()
-    while pending:
-        blocks.add(pending[-1])
-        pending += [b for inner in costs.blocks[pending.pop()].inner for b in blocks_inside(inner)]
-    return frozenset(blocks)
+    return frozenset(
+        reached(
+            beside, lambda n: [b for inner in costs.blocks[n].inner for b in blocks_inside(inner)]
+        )
+    )
 
 
 def _share_ipus(costs: Costs, inner: Together) -> bool:

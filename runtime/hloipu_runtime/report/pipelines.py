@@ -203,7 +203,6 @@ def _position(costs: Costs, inner: Pipelined, number: int, times: Sequence[int])
 
 
 def _worked(costs: Costs, times: Sequence[int], block: int, ipu: int) -> int:
-    """Return the cycles of a block in which an IPU takes part."""
     cycles = 0
     for n in costs.blocks[block].steps:
         step = costs.steps[n]

@@ -107,7 +107,7 @@ class Draining(QueueState):
     def take_all(self, most: int | None = None) -> list[Kept]:
         """Return the waiting elements, at most `most` of them."""
         with self.changed:
-            return self._taken(most)
+            return self._take(most)
 
     def take_waiting(self, timeout: float | None, *, while_running: bool) -> list[Kept]:
         """Return what is there, waiting for something; nothing at the end.
@@ -133,7 +133,7 @@ class Draining(QueueState):
                     self.changed.wait(min(left, TICK_SECONDS))
             finally:
                 self.waiting -= 1
-            taken = self._taken()
+            taken = self._take()
             self._at_least = taken[-1].number + 1
             return taken
 
@@ -144,7 +144,7 @@ class Draining(QueueState):
             raise faults.again(self.failed)
         return ended
 
-    def _taken(self, most: int | None = None) -> list[Kept]:
+    def _take(self, most: int | None = None) -> list[Kept]:
         # One by one: the program may append meanwhile.
         count = len(self.items) if most is None else min(most, len(self.items))
         taken = [self.items.popleft() for _ in range(count)]

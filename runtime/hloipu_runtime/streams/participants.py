@@ -139,7 +139,7 @@ def hosts_of_all(
             host = StreamHost(
                 first.infeeds,
                 first.outfeeds,
-                _Given(first),
+                _SharedArrays(first),
                 replica=replica,
                 host=host_of_replica(replica, program.replicas, program.hosts),
                 clock=partial(clock, len(hosts)),
@@ -154,7 +154,7 @@ def hosts_of_all(
     return hosts
 
 
-class _Given:
+class _SharedArrays:
     """Arrays that all replicas are given, and of which only the first one gives others back."""
 
     def __init__(self, first: StreamHost) -> None:

@@ -4,8 +4,8 @@ import numpy as np
 
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.interpret.evaluator import evaluate
-from hloipu_compiler.interpret.fill_elided import fill_elided
 from hloipu_compiler.interpret.planning.constants import constant_leaves
+from hloipu_compiler.interpret.random_inputs import fill_elided
 from hloipu_compiler.ir.graph import Module
 from tests.support.arrays import Array, f32
 

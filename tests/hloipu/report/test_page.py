@@ -14,7 +14,7 @@ from hloipu.report.record import report_record
 from hloipu.report.trace import trace_file, trace_record
 from hloipu_runtime.report.timeline import full_timeline
 from tests.support.command_line import run
-from tools.hostile_names import HOSTILE_NAMES
+from tools.report_pages import HOSTILE_NAMES
 
 VENDORED = {
     "vendor/uPlot.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hloipu.training.callbacks import Callback, ProgressBar, TrainingProgress, bar_text
+from hloipu.training.record import Callback, ProgressBar, TrainingProgress, bar_text
 from hloipu.training.trainer import Trainer
 from hloipu_runtime.errors import UsageError
 from tests.support.fitted_plane import (

@@ -16,8 +16,7 @@ from hloipu_runtime.program.collective import Collective, CollectiveForm, Moved
 from hloipu_runtime.program.loading import not_given
 from hloipu_runtime.program.mapping import Box, Sizes, Span, Spans, Tiles, whole
 from hloipu_runtime.program.program import Array, Variable
-from hloipu_runtime.program_io.records.coders import all_codelets, coder_of
-from hloipu_runtime.program_io.records.pools import Json, Reading
+from hloipu_runtime.program_io.records.coders import Json, Reading, all_codelets, coder_of
 from hloipu_runtime.program_io.text.printer import MOST_SHOWN
 from tests.support.program_reader.reading import Names
 from tests.support.program_reader.tokens import Cursor, ProgramTextError, Token

@@ -23,12 +23,13 @@ from hloipu_compiler.graphcore.encoding.core.survey import Survey, update_count
 from hloipu_compiler.graphcore.encoding.core.traces import FORWARD_PHASE, Trace
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Token, Value
 from hloipu_compiler.graphcore.encoding.flat_step import Ending, FlatStep, check_size
-from hloipu_compiler.graphcore.encoding.loops.facts import fed_body, window_in
 from hloipu_compiler.graphcore.encoding.loops.loop_forms import (
+    fed_body,
     loop_form,
     repeat_count,
     updates_of,
     while_count,
+    window_in,
 )
 from hloipu_compiler.graphcore.encoding.window_writing import NoStep, WindowWriter
 from hloipu_compiler.hlo.attributes.frontend_attributes import (

@@ -72,7 +72,9 @@ def read_layout_extension(text: str) -> LayoutExtension:
     """
     cursor = Cursor(text, _CODE)
     extension = LayoutExtension(
-        dimension_levels=_levels(cursor) if _word(cursor, "D") else (),
+        dimension_levels=cursor.items("(", ")", lambda: _level(cursor))
+        if _word(cursor, "D")
+        else (),
         tiles=_tiles(cursor) if _word(cursor, "T") else (),
         tail_padding_elements=_number(cursor) if _word(cursor, "L") else 1,
         index_type=_type(cursor) if cursor.take("#") else "",
@@ -119,14 +121,7 @@ def _tiles(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
 
 
 def _tile(cursor: Cursor) -> tuple[int, ...]:
-    cursor.expect("(")
-    sizes: list[int] = []
-    while not cursor.at(")"):
-        if sizes:
-            cursor.expect(",")
-        sizes.append(COMBINED if cursor.take("*") else cursor.integer())
-    cursor.expect(")")
-    return tuple(sizes)
+    return cursor.items("(", ")", lambda: COMBINED if cursor.take("*") else cursor.integer())
 
 
 def _splits(cursor: Cursor) -> tuple[SplitConfig, ...]:
@@ -138,16 +133,9 @@ def _splits(cursor: Cursor) -> tuple[SplitConfig, ...]:
     return tuple(splits)
 
 
-def _levels(cursor: Cursor) -> tuple[str, ...]:
-    cursor.expect("(")
-    levels: list[str] = []
-    while not cursor.at(")"):
-        if levels:
-            cursor.expect(",")
-        level = cursor.text
-        if cursor.kind is not Kind.WORD or level not in _LEVELS:
-            raise cursor.fault(expected="a level type: D, C, S or H")
-        cursor.advance()
-        levels.append(level + ("+" if cursor.take("+") else "") + ("~" if cursor.take("~") else ""))
-    cursor.expect(")")
-    return tuple(levels)
+def _level(cursor: Cursor) -> str:
+    level = cursor.text
+    if cursor.kind is not Kind.WORD or level not in _LEVELS:
+        raise cursor.fault(expected="a level type: D, C, S or H")
+    cursor.advance()
+    return level + ("+" if cursor.take("+") else "") + ("~" if cursor.take("~") else "")

@@ -153,13 +153,7 @@ def _take_reduction(cursor: Cursor) -> str:
 
 
 def _take_dimensions(cursor: Cursor, mesh: Mesh) -> NamedSharding:
-    cursor.expect("[")
-    dimensions: list[DimensionSharding] = []
-    while not cursor.at("]"):
-        if dimensions:
-            cursor.expect(",")
-        dimensions.append(_take_dimension(cursor, mesh))
-    cursor.expect("]")
+    dimensions = cursor.items("[", "]", lambda: _take_dimension(cursor, mesh))
     lists: dict[str, tuple[AxisRef, ...]] = {}
     reduction = "sum"
     metadata: list[OpMetadata] = []
@@ -179,7 +173,7 @@ def _take_dimensions(cursor: Cursor, mesh: Mesh) -> NamedSharding:
         lists[key] = lists.get(key, ()) + take_axes(cursor, mesh)
     return NamedSharding(
         mesh,
-        tuple(dimensions),
+        dimensions,
         lists.get("replicated", ()),
         lists.get("unreduced", ()),
         lists.get("manual", ()),

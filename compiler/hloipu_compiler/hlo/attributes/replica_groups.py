@@ -7,20 +7,18 @@ Source: openxla/xla `xla/hlo/parser/hlo_parser.cc` (ParseCollectiveDeviceListBas
 from functools import lru_cache
 from math import prod
 
-from hloipu_compiler.hlo.attributes.device_order import (
-    MOST_EXPANDED,
-    DeviceOrder,
-    read_iota,
-    strides_of,
-    take_tiles,
-)
 from hloipu_compiler.hlo.attributes.mesh import (
+    MOST_EXPANDED,
     AxisRef,
+    DeviceOrder,
     Mesh,
     check_disjoint,
     is_mesh,
+    read_iota,
+    strides_of,
     take_axes,
     take_mesh,
+    take_tiles,
 )
 from hloipu_compiler.hlo.attributes.value_cursor import Cursor
 from hloipu_compiler.hlo.syntax.text_fault import TextFault
@@ -125,14 +123,7 @@ def _form(cursor: Cursor) -> _Form:
 
 
 def _listed(cursor: Cursor) -> tuple[tuple[int, ...], ...]:
-    cursor.expect("{")
-    groups: list[tuple[int, ...]] = []
-    while not cursor.at("}"):
-        if groups:
-            cursor.expect(",")
-        groups.append(cursor.integers("{", "}"))
-    cursor.expect("}")
-    return tuple(groups)
+    return cursor.items("{", "}", lambda: cursor.integers("{", "}"))
 
 
 def _of_iota(cursor: Cursor) -> _Form:

@@ -7,13 +7,13 @@ is a fault here.
 
 from math import prod
 
-from hloipu_compiler.hlo.attributes.device_order import (
+from hloipu_compiler.hlo.attributes.mesh import (
     PLAIN_ORDER,
     DeviceOrder,
+    is_mesh,
     read_iota,
     take_tiles,
 )
-from hloipu_compiler.hlo.attributes.mesh import is_mesh
 from hloipu_compiler.hlo.attributes.metadata import OpMetadata, take_metadata_list
 from hloipu_compiler.hlo.attributes.named_sharding import take_named_sharding
 from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
@@ -114,7 +114,7 @@ def _take_key(cursor: Cursor, draft: _Draft) -> None:
     elif key == "metadata":
         draft.metadata += take_metadata_list(cursor)
     else:
-        _take_subgroups(cursor, draft)
+        draft.subgroups += cursor.items("{", "}", lambda: _take_subgroup(cursor))
 
 
 def _take_devices(cursor: Cursor, draft: _Draft) -> None:
@@ -128,18 +128,12 @@ def _take_devices(cursor: Cursor, draft: _Draft) -> None:
     draft.order = DeviceOrder(listed=tuple(devices))
 
 
-def _take_subgroups(cursor: Cursor, draft: _Draft) -> None:
-    cursor.expect("{")
-    first = True
-    while not cursor.at("}"):
-        if not first:
-            cursor.expect(",")
-        first = False
-        if cursor.text not in _SUBGROUPS or cursor.kind is not Kind.WORD:
-            raise cursor.fault(expected="manual, replicated, unreduced or maximal")
-        draft.subgroups.append(_WORDS[cursor.text])
-        cursor.advance()
-    cursor.expect("}")
+def _take_subgroup(cursor: Cursor) -> ShardingKind:
+    if cursor.text not in _SUBGROUPS or cursor.kind is not Kind.WORD:
+        raise cursor.fault(expected="manual, replicated, unreduced or maximal")
+    kind = _WORDS[cursor.text]
+    cursor.advance()
+    return kind
 
 
 def _finished(draft: _Draft, start: int) -> Sharding:

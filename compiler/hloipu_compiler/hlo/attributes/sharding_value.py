@@ -6,7 +6,7 @@ Source of the printed form: openxla/xla `xla/hlo/ir/hlo_sharding.cc`.
 from enum import Enum
 from math import prod
 
-from hloipu_compiler.hlo.attributes.device_order import PLAIN_ORDER, DeviceOrder
+from hloipu_compiler.hlo.attributes.mesh import PLAIN_ORDER, DeviceOrder
 from hloipu_compiler.hlo.attributes.metadata import OpMetadata, metadata_list_text
 from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
 from hloipu_runtime.frozen import dataclass

@@ -5,7 +5,9 @@ one glued to `:` a name, and blanks and comments may stand between any two token
 """
 
 import re
+from collections.abc import Callable
 from enum import Enum
+from typing import TypeVar
 
 from hloipu_compiler.hlo.literals.tokens import BLANKS
 from hloipu_compiler.hlo.syntax.strings import unquote
@@ -28,6 +30,8 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _RAW_STEP = re.compile(r'[{}]|"(?>(?:[^"\\]|\\[^\n])*)"|"')
+
+Item = TypeVar("Item")
 
 
 class Kind(Enum):
@@ -131,6 +135,17 @@ class Cursor:
         key = self.text[:-1]
         self.advance()
         return key
+
+    def items(self, opening: str, closing: str, read: Callable[[], Item]) -> tuple[Item, ...]:
+        """Read items between two marks, separated by commas; there may be none."""
+        self.expect(opening)
+        items: list[Item] = []
+        while not self.at(closing):
+            if items:
+                self.expect(",")
+            items.append(read())
+        self.expect(closing)
+        return tuple(items)
 
     def integers(self, opening: str, closing: str) -> tuple[int, ...]:
         """Read integers between two marks, separated by commas; there may be none."""

@@ -48,23 +48,18 @@ def modern_text(text: str, shape: Shape) -> str:
     if "[" in text:
         text = _TUPLE_SHAPE.sub(_blank, text)
         text = _INNER_SHAPE.sub(_blank, text)
-    if _rows_of_digits(shape):
+    if (
+        isinstance(shape, ArrayShape)
+        and shape.element_type.kind is Kind.PREDICATE
+        and bool(shape.dimensions)
+        and shape.dimensions[-1] > 1
+    ):
         text = _DIGIT_RUN.sub(_separated, text)
     return text
 
 
 def _blank(match: re.Match[str]) -> str:
     return " " * len(match[0])
-
-
-def _rows_of_digits(shape: Shape) -> bool:
-    """Whether the shape is a predicate array with rows of two and more."""
-    return (
-        isinstance(shape, ArrayShape)
-        and shape.element_type.kind is Kind.PREDICATE
-        and bool(shape.dimensions)
-        and shape.dimensions[-1] > 1
-    )
 
 
 def _separated(match: re.Match[str]) -> str:

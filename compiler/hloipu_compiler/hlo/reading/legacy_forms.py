@@ -45,19 +45,19 @@ def _ends_without_token(shape: Shape | None) -> bool:
     return len(shape.elements) != 2 or shape.elements[1] != _TOKEN
 
 
-def _made(opcode: str, values: dict[str, Value] | None = None, *called: str) -> Prepared:
+def _form(opcode: str, values: dict[str, Value] | None = None, *called: str) -> Prepared:
     attributes = Attributes(values, called) if values else NO_ATTRIBUTES
     return Prepared(opcode, attributes, Form.PLAIN, 0, _ANY)
 
 
 def _token(builder: "ComputationBuilder", statement: Statement) -> int:
     name = builder.module.unique_name(f"{statement.name}.token")
-    return builder.add(statement, _TOKEN, (), prepared=_made("after-all"), name=name)
+    return builder.add(statement, _TOKEN, (), prepared=_form("after-all"), name=name)
 
 
 def _first_of(builder: "ComputationBuilder", statement: Statement, pair: int, data: Shape) -> int:
     """Add the get-tuple-element that takes the old instruction's name."""
-    prepared = _made("get-tuple-element", {"index": 0})
+    prepared = _form("get-tuple-element", {"index": 0})
     return builder.add(statement, data, (pair,), prepared=prepared)
 
 
@@ -87,12 +87,12 @@ def _with_token(builder: "ComputationBuilder", statement: Statement, operands: O
 
 
 def _trace(builder: "ComputationBuilder", statement: Statement, _operands: Operands) -> int:
-    return builder.add(statement, TupleShape(), (), prepared=_made("tuple"))
+    return builder.add(statement, TupleShape(), (), prepared=_form("tuple"))
 
 
 def _host_compute(builder: "ComputationBuilder", statement: Statement, operands: Operands) -> int:
     values: dict[str, Value] = {"custom_call_target": "host-compute"}
-    prepared = _made("custom-call", values)
+    prepared = _form("custom-call", values)
     if statement.shape is None:
         return FAILED
     return builder.add(statement, statement.shape, operands, prepared=prepared)
@@ -115,7 +115,7 @@ def _cross_replica_sum(
         values["replica_groups"] = ReplicaGroups(groups)
     reducer = old.text("to_apply") or scalar_computation(builder, "add", element_type)
     values["to_apply"] = reducer
-    return builder.add(statement, shape, operands, prepared=_made("all-reduce", values, reducer))
+    return builder.add(statement, shape, operands, prepared=_form("all-reduce", values, reducer))
 
 
 def _sort(builder: "ComputationBuilder", statement: Statement, operands: Operands) -> int:
@@ -131,7 +131,7 @@ def _sort(builder: "ComputationBuilder", statement: Statement, operands: Operand
         comparator = _ascending(builder, [t for t in types if t is not None])
     values["to_apply"] = comparator
     shape = statement.shape or (first if len(shapes) == 1 else TupleShape(shapes))
-    return builder.add(statement, shape, operands, prepared=_made("sort", values, comparator))
+    return builder.add(statement, shape, operands, prepared=_form("sort", values, comparator))
 
 
 def _tuple_select(builder: "ComputationBuilder", statement: Statement, operands: Operands) -> int:
@@ -141,11 +141,11 @@ def _tuple_select(builder: "ComputationBuilder", statement: Statement, operands:
     def chosen(a: int, b: int, name: str) -> int:
         shape = builder.instructions[a].shape
         if not isinstance(shape, TupleShape):
-            prepared = _made("select")
+            prepared = _form("select")
             return builder.add(statement, shape, (predicate, a, b), prepared=prepared, name=name)
         parts = []
         for index, element in enumerate(shape.elements):
-            gte = _made("get-tuple-element", {"index": index})
+            gte = _form("get-tuple-element", {"index": index})
             pair = [
                 builder.add(
                     statement, element, (side,), prepared=gte,
@@ -156,7 +156,7 @@ def _tuple_select(builder: "ComputationBuilder", statement: Statement, operands:
             parts.append(
                 chosen(pair[0], pair[1], builder.module.unique_name(f"{statement.name}.part"))
             )
-        return builder.add(statement, shape, tuple(parts), prepared=_made("tuple"), name=name)
+        return builder.add(statement, shape, tuple(parts), prepared=_form("tuple"), name=name)
 
     return chosen(true, false, statement.name)
 

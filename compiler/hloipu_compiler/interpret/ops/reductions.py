@@ -98,9 +98,9 @@ def _known_regions() -> dict[str, tuple[bool, bool]]:
     """Return expressions of regions, with (largest, whether NaN wins)."""
     known = {}
     for largest, strict in _STRICT.items():
-        better = _both(f"{strict}(p0,p2)", "NE(p0,p0)", "or")
-        tie = _both("EQ(p0,p2)", "LT(p1,p3)", "and")
-        place = _both(better, tie, "or")
+        better = _commutative_text(f"{strict}(p0,p2)", "NE(p0,p0)", "or")
+        tie = _commutative_text("EQ(p0,p2)", "LT(p1,p3)", "and")
+        place = _commutative_text(better, tie, "or")
         # JAX's argmax and argmin.
         known[f"tuple(select({better},p0,p2),select({place},p1,p3))"] = (largest, True)
         # The older form, of XLA's own client library: the better one, and of equals the lower.
@@ -110,7 +110,7 @@ def _known_regions() -> dict[str, tuple[bool, bool]]:
     return known
 
 
-def _both(left: str, right: str, opcode: str) -> str:
+def _commutative_text(left: str, right: str, opcode: str) -> str:
     return f"{opcode}({','.join(sorted((left, right)))})"
 
 

@@ -10,6 +10,7 @@ from hloipu_compiler.interpret.planning.regions import holds
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait
 from hloipu_runtime.kernels.sorting import Order
+from hloipu_runtime.reached import reached
 
 MOST_INSTRUCTIONS = 400
 """Larger comparators are called, not read: comparing two sides walks both."""
@@ -145,17 +146,8 @@ class _Reader:
 
     def _parameter(self, position: int) -> int | None:
         """Return the only parameter that a value depends on, or None."""
-        numbers: set[int] = set()
-        visited: set[int] = set()
-        stack = [position]
-        while stack:
-            i = stack.pop()
-            if i not in visited:
-                visited.add(i)
-                instruction = self.at(i)
-                if instruction.opcode == "parameter":
-                    numbers.add(instruction.parameter_number)
-                stack += instruction.operands
+        ops = [self.at(i) for i in reached([position], lambda i: self.at(i).operands)]
+        numbers = {op.parameter_number for op in ops if op.opcode == "parameter"}
         return numbers.pop() if len(numbers) == 1 else None
 
     def _mirrored(self, left: int, right: int) -> bool:

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hloipu_compiler.hlo.attributes.device_order import strides_of
-from hloipu_compiler.hlo.attributes.mesh import AxisRef, Mesh
+from hloipu_compiler.hlo.attributes.mesh import AxisRef, Mesh, strides_of
 from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
 from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind
 from hloipu_runtime.frozen import dataclass

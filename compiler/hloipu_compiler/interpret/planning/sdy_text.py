@@ -11,8 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import TypeVar
 
-from hloipu_compiler.hlo.attributes.device_order import PLAIN_ORDER, DeviceOrder
-from hloipu_compiler.hlo.attributes.mesh import MOST_DEVICES, AxisRef, Mesh
+from hloipu_compiler.hlo.attributes.mesh import (
+    MOST_DEVICES,
+    PLAIN_ORDER,
+    AxisRef,
+    DeviceOrder,
+    Mesh,
+)
 from hloipu_compiler.hlo.attributes.named_sharding import DimensionSharding, NamedSharding
 
 _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|#?[A-Za-z_][\w.]*|\d+|[^\s\w])')

@@ -54,13 +54,13 @@ def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor
     placed = placed._replace(
         placement=Placement(Tiles(grid.extents, grid.strides, first), placed.placement.labels)
     )
-    given = _Given(context, placed, codelet, (lhs, rhs), result)
+    given = _DotOnGrid(context, placed, codelet, (lhs, rhs), result)
     if placed.plan.slices == 1:
         return _once(given, lhs, rhs, result)
     return _added_up(given) if placed.plan.sliced == DEPTH else _in_slices(given)
 
 
-class _Given(NamedTuple):
+class _DotOnGrid(NamedTuple):
     """A dot product on its grid, and its operands."""
 
     context: LoweringContext
@@ -70,7 +70,7 @@ class _Given(NamedTuple):
     result: Tensor
 
 
-def _once(given: _Given, lhs: TileTensor, rhs: TileTensor, result: Tensor) -> TileTensor:
+def _once(given: _DotOnGrid, lhs: TileTensor, rhs: TileTensor, result: Tensor) -> TileTensor:
     context, placed = given.context, given.placed
     kind, shape = result.element_type, result.shape
     kind_and_shape = (placed.codelet.element_type, shape)
@@ -82,7 +82,7 @@ def _once(given: _Given, lhs: TileTensor, rhs: TileTensor, result: Tensor) -> Ti
     return combined(context, product, kind, shape) if placed.codelet.part else product
 
 
-def _in_slices(given: _Given) -> TileTensor:
+def _in_slices(given: _DotOnGrid) -> TileTensor:
     """Compute slices of rows or columns one after the other, and put them together."""
     context, placed, codelet, operands, result = given
     number = 1 if placed.plan.sliced == COLUMNS else 0
@@ -106,7 +106,7 @@ def _in_slices(given: _Given) -> TileTensor:
     return put_together(context.builder, parts, at, result)
 
 
-def _added_up(given: _Given) -> TileTensor:
+def _added_up(given: _DotOnGrid) -> TileTensor:
     context, placed, codelet, _, result = given
     from hloipu_runtime.codelets.dense.dot import AddedDot
 
@@ -127,7 +127,7 @@ def _added_up(given: _Given) -> TileTensor:
 
 
 def _slices_of(
-    given: _Given, dimensions: ByNumber[int, int], at: int = -1
+    given: _DotOnGrid, dimensions: ByNumber[int, int], at: int = -1
 ) -> Iterator[tuple[int, tuple[TileTensor, TileTensor]]]:
     """Yield where slices begin, and both operands, brought to the tiles as far as they are cut.
 

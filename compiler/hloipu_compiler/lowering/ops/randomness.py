@@ -18,6 +18,7 @@ from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_runtime.codelets.ops.random import RngBits, RngState, RngValues
 from hloipu_runtime.kernels.random_values import state_units
 from hloipu_runtime.program.program import RANDOM_STATE
+from hloipu_runtime.reached import reached
 
 
 @lowers("rng-bit-generator")
@@ -54,18 +55,11 @@ def _rng_get_and_update_state(context: LoweringContext) -> Sequence[Value]:
 
 def draws(module: Module, computations: Sequence[str]) -> bool:
     """Whether one of these computations, or one that they call, draws on the program's state."""
-    seen: set[str] = set()
-    stack = list(computations)
-    while stack:
-        name = stack.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for instruction in module.computation[name].instructions:
-            if instruction.opcode in ("rng", "rng-get-and-update-state"):
-                return True
-            stack.extend(instruction.attributes.called)
-    return False
+    return any(
+        op.opcode in ("rng", "rng-get-and-update-state")
+        for name in reached(computations, lambda name: module.computation[name].called)
+        for op in module.computation[name].instructions
+    )
 
 
 def check_condition(module: Module, condition: str, loop: str) -> None:

@@ -80,7 +80,6 @@ def choose_parts(builder: Builder, sort: Sort, operands: Sequence[TileTensor]) -
 def _cuts(
     machine: Machine, sort: Sort, kinds: tuple[str, ...], rows: int, length: int
 ) -> tuple[Priced, ...]:
-    """Return all cuts, the best first."""
     tiles = machine.chip.tiles_per_ipu
     options = [Parts(1, length, 1)]
     parts = 2

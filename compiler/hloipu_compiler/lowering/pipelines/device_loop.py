@@ -25,7 +25,7 @@ from hloipu_compiler.lowering.core.lowering import code_bytes_of, lower_instruct
 from hloipu_compiler.lowering.core.stream_names import require_unique
 from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import draws, state_in
-from hloipu_compiler.lowering.pipelines.outfeed_sums import (
+from hloipu_compiler.lowering.pipelines.results import (
     LAST,
     Kept,
     Sum,
@@ -103,7 +103,7 @@ def lower_wrapped(
     for number in wrapping.constants:
         known[number] = _constant(step, number)
     for number in wrapping.inputs:
-        known[number] = _given(step, number)
+        known[number] = _streamed_parameter(step, number)
     repeats = wrapping.loop is not None
     builder.iterations = wrapping.loop or 1
     _begin_sums(step, wrapping, plan)
@@ -195,7 +195,7 @@ def _keep(
 def _constant(step: _Step, number: int) -> Value:
     """Return a parameter that no queue feeds: loaded, where the program stays on the device."""
     if not step.builder.is_resident:
-        return _given(step, number)
+        return _streamed_parameter(step, number)
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))
     step.builder.ipu = step.ipus[number]
@@ -204,7 +204,7 @@ def _constant(step: _Step, number: int) -> Value:
     return constant
 
 
-def _given(step: _Step, number: int) -> Value:
+def _streamed_parameter(step: _Step, number: int) -> Value:
     """Write the step that takes in a parameter once in each call."""
     stream = step.builder.origin = f"parameter.{number}"
     step.parameters.append(Port(stream, *step.arrays[number]))

@@ -20,7 +20,6 @@ class EntryCalls:
         """Arrays that calls give, as far as they were asked for."""
 
     def __getitem__(self, call: str) -> Instruction:
-        """Return a call by its name."""
         return self.entry[call]
 
     @cached_property

@@ -35,7 +35,6 @@ from hloipu_compiler.lowering.pipelines.gradient_sums import (
     finished_type,
     mean_over_replicas,
 )
-from hloipu_compiler.lowering.pipelines.outfeed_sums import Kept, Sum, added, begun, carried_on
 from hloipu_compiler.lowering.pipelines.positions import (
     Carried,
     CarriedTensor,
@@ -44,7 +43,7 @@ from hloipu_compiler.lowering.pipelines.positions import (
     Positions,
 )
 from hloipu_compiler.lowering.pipelines.remote_parameters import RemoteParameters
-from hloipu_compiler.lowering.pipelines.results import Results
+from hloipu_compiler.lowering.pipelines.results import Kept, Results, Sum, added, begun, carried_on
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.partition.stages.update_places import placed
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Accumulation, Pipelining

@@ -16,8 +16,7 @@ from hloipu_compiler.lowering.core.offloading import fetched, is_large, remote_v
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averaged, counted
-from hloipu_compiler.lowering.pipelines.outfeed_sums import Sum, added
-from hloipu_compiler.lowering.pipelines.results import Results
+from hloipu_compiler.lowering.pipelines.results import Results, Sum, added
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
 from hloipu_runtime.program import steps as s
@@ -380,7 +379,7 @@ class Feeds:
             for fed, tensor in zip(
                 numbers, self._handed_over(builder, apart, numbers), strict=True
             ):
-                self._found(fed, tensor, number)
+                self._note_fed(fed, tensor, number)
 
     def element(self, number: int, position: int) -> TileTensor:
         """Return an array of an element, taken in where it is not there yet."""
@@ -388,7 +387,7 @@ class Feeds:
         if number not in making.fed:
             making.builder.origin, stream = self.streams[number]
             fed = streamed_in(making.builder, stream, *making.calls.arrays[number])
-            self._found(number, fed, position)
+            self._note_fed(number, fed, position)
         return making.fed[number]
 
     def _handed_over(
@@ -398,7 +397,7 @@ class Feeds:
         ports = [Port(self.streams[n][1], *self.making.calls.arrays[n]) for n in numbers]
         return taken_in(builder, apart, ports, [None] * len(ports))
 
-    def _found(self, number: int, fed: TileTensor, position: int) -> None:
+    def _note_fed(self, number: int, fed: TileTensor, position: int) -> None:
         self.making.builder.scope.owned.discard(fed.variable)
         self.making.fed[number] = fed
         ipu = self.making.builder.variables[fed.variable].ipu

@@ -21,6 +21,7 @@ from hloipu_compiler.lowering.core.values import TileTensor, Token, Value
 from hloipu_compiler.lowering.ops.randomness import check_condition, draws, state_in
 from hloipu_compiler.passes.framework.rewriting import in_order
 from hloipu_runtime.program import steps as s
+from hloipu_runtime.reached import reached
 
 _HANDED_ON = frozenset("copy broadcast reshape bitcast opt-barrier add-dependency".split())
 """Ops whose result may be a view of the operand, read when their users are."""
@@ -69,16 +70,12 @@ def _readers(body: Computation) -> dict[int, set[int]]:
         instruction = body.instructions[position]
         if instruction.opcode != "get-tuple-element":
             continue
-        number = instruction.attributes.integer("index")
-        waiting = list(users[position])
-        seen = readers.setdefault(number, set())
-        while waiting:
-            reader = waiting.pop()
-            if reader in seen:
-                continue
-            seen.add(reader)
-            if body.instructions[reader].opcode in _HANDED_ON:
-                waiting += users[reader]
+        readers.setdefault(instruction.attributes.integer("index"), set()).update(
+            reached(
+                users[position],
+                lambda i: users[i] if body.instructions[i].opcode in _HANDED_ON else (),
+            )
+        )
     return readers
 
 

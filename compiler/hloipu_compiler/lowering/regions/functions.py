@@ -38,7 +38,6 @@ class _CallSite(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Of the call itself."""
         return self.context.computation.position[self.context.instruction.name]
 
     @property

@@ -14,6 +14,7 @@ from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.row_region import RowRegion
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.reached import reached
 
 _MOST_ROUNDS = 8
 """Reductions that follow from each other; beyond that values are computed again too often."""
@@ -139,18 +140,13 @@ class Steps:
 
     def _price(self, number: int) -> int:
         """Return about how many vector ops it takes to compute a value again."""
-        seen: set[int] = set()
-        stack = [number]
-        price = 0
-        while stack:
-            x = stack.pop()
+
+        def node(x: int) -> Node | None:
             what = self.ops[x].what
-            if x in seen or not isinstance(what, Node) or not self.ops[x].is_full:
-                continue
-            seen.add(x)
-            price += 5 if what.op in _DEAR else 1
-            stack += what.arguments
-        return price
+            return what if isinstance(what, Node) and self.ops[x].is_full else None
+
+        within = reached([number], lambda x: n.arguments if (n := node(x)) else ())
+        return sum(5 if n.op in _DEAR else 1 for n in map(node, within) if n)
 
     def filled(self) -> dict[int, Step]:
         """Return each step with what it computes, reads and leaves."""

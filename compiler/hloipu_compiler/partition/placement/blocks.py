@@ -10,8 +10,8 @@ from math import inf
 
 from hloipu_compiler.ir.graph import Computation, Module, with_computation
 from hloipu_compiler.partition.placement.cells import OpKey
+from hloipu_compiler.partition.placement.handing_down import saying
 from hloipu_compiler.partition.placement.request import ShardingError, ShardRequest
-from hloipu_compiler.partition.placement.statements import saying
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.balancing import cuts_of
 from hloipu_compiler.partition.stages.cut_tables import Budget
@@ -113,7 +113,6 @@ def with_blocks(flat: Module, blocks: Blocks) -> Module:
 
 
 def _even(loads: Loads, costs: Costing, blocks: int) -> Budget:
-    """Return a budget with which blocks keep about the same."""
     budget = costs.budget
     kept = (
         loads.state_until[-1]

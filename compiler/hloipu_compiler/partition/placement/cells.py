@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import Shape, TupleShape, byte_count, leaves
-from hloipu_compiler.partition.placement.statements import Ipu, leaf_count, said
+from hloipu_compiler.partition.placement.handing_down import Ipu, leaf_count, said
 
 OpKey = tuple[str, str]
 """Names of a computation and of an op in it."""
@@ -81,7 +81,6 @@ class _Op:
 
     @property
     def key(self) -> OpKey:
-        """Its name, and that of its computation."""
         return (self.computation.name, self.instruction.name)
 
     @property

@@ -13,7 +13,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module, combiner
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
 from hloipu_compiler.partition.placement.cells import OpKey
-from hloipu_compiler.partition.placement.statements import saying
+from hloipu_compiler.partition.placement.handing_down import saying
 from hloipu_compiler.partition.training.step_phases import UPDATE, Phases
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
 from hloipu_compiler.passes.framework.names import Names

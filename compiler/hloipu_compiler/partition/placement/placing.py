@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.placement.cells import Cell, OpKey, cells_of
+from hloipu_compiler.partition.placement.handing_down import said
 from hloipu_compiler.partition.placement.request import ShardingError
-from hloipu_compiler.partition.placement.statements import said
 from hloipu_compiler.partition.stages.update_places import placed as update_places
 from hloipu_compiler.plan.pipelining import Pipelining
 from hloipu_compiler.plan.plan import Plan

@@ -20,8 +20,7 @@ from hloipu_compiler.ir.attributes import Attributes, SliceRange
 from hloipu_compiler.ir.graph import Computation, Instruction, Module, with_computation
 from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape, array_shape
-from hloipu_compiler.partition.scans.pieces_choosing import Choice, chosen
-from hloipu_compiler.partition.scans.pieces_classes import Cut, Cuts
+from hloipu_compiler.partition.scans.pieces_choosing import Choice, Cut, Cuts, chosen
 from hloipu_compiler.partition.scans.pieces_following import (
     WHOLE,
     combining,
@@ -107,7 +106,6 @@ class _Writing:
     # Old values
 
     def whole(self, position: int) -> int:
-        """Return where all of an old value is."""
         at = self.place[position]
         if at is None:
             cut = self.choice.cut[position]
@@ -116,7 +114,6 @@ class _Writing:
         return at
 
     def rows(self, position: int, axis: int, rows: Range) -> int:
-        """Return where a range of an old value is."""
         shape = self._shape(position)
         if rows == (0, shape.dimensions[axis]):
             return self.whole(position)
@@ -175,7 +172,6 @@ class _Writing:
         return source if isinstance(whole, ArrayShape) and at == whole.dimensions[axis] else None
 
     def _sliced(self, like: Instruction, source: int, axis: int, rows: Range) -> int:
-        """Return where rows of a new value are."""
         shape = array_shape(self.draft.shape(source))
         given = [SliceRange(0, size) for size in shape.dimensions]
         given[axis] = SliceRange(*rows)

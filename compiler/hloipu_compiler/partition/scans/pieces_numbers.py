@@ -8,8 +8,7 @@ from itertools import accumulate, pairwise
 from hloipu_compiler.ir.attributes import Alias, Attributes, Donor
 from hloipu_compiler.ir.graph import Computation, Module
 from hloipu_compiler.ir.shapes import Shape, array_shape
-from hloipu_compiler.partition.scans.pieces_choosing import Choice
-from hloipu_compiler.partition.scans.pieces_classes import Cut
+from hloipu_compiler.partition.scans.pieces_choosing import Choice, Cut
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.wrapping import FeedBinding, StatePair, Wrapping
 from hloipu_runtime.program.program import Program

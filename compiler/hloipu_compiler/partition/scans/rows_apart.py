@@ -30,6 +30,7 @@ from hloipu_compiler.passes.eliminate_dead_code import dead_code_eliminated
 from hloipu_compiler.passes.framework.constant_values import scalar_constant
 from hloipu_compiler.passes.framework.rewriting import Draft
 from hloipu_compiler.plan.wrapping import Wrapping
+from hloipu_runtime.reached import reached
 
 
 class Rows(NamedTuple):
@@ -136,18 +137,14 @@ def _stages(
     entry: Computation, kept: Mask, rows: list[Rows], known: Mapping[str, int]
 ) -> list[int]:
     """Return the first stage that reads each slice; that of its neighbour where none does."""
+    names = [op.name for op in entry.instructions]
     first_stages: list[int] = []
     for x in rows:
-        stages = []
-        waiting, seen = [x.position], {x.position}
-        while waiting:
-            for user in entry.users[waiting.pop()]:
-                name = entry.instructions[user].name
-                if name in known:
-                    stages.append(known[name])
-                elif kept[user] and user not in seen:
-                    seen.add(user)
-                    waiting.append(user)
+        within = reached(
+            [x.position],
+            lambda at: [i for i in entry.users[at] if kept[i] and names[i] not in known],
+        )
+        stages = [known[names[i]] for at in within for i in entry.users[at] if names[i] in known]
         first_stages.append(min(stages, default=first_stages[-1] if first_stages else 0))
     return first_stages
 

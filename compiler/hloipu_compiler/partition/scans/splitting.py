@@ -215,7 +215,7 @@ class OneTrip:
             ):
                 continue
             if op.opcode == _GTE and op.operands[0] == self.body.parameters[0]:
-                place[position] = self._taken(op.attributes.integer("index"), trip, state)
+                place[position] = self._state_element(op.attributes.integer("index"), trip, state)
             elif position in self.owner:
                 place[position] = self._access(position, trip, place)
             elif self.alike[position] and position in self.shared:
@@ -253,7 +253,7 @@ class OneTrip:
             return place[position]
         return self.draft.number(int(known[trip]), self.body.instructions[position].shape)
 
-    def _taken(self, index: int, trip: int, state: list[int]) -> int:
+    def _state_element(self, index: int, trip: int, state: list[int]) -> int:
         """Return where an element stands: of a stack, the rows that this trip uses."""
         element = self.loop.elements[index]
         if element.kind not in (READ, WRITTEN):

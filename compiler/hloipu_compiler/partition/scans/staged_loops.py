@@ -12,10 +12,14 @@ from itertools import pairwise, permutations
 from hloipu_compiler.ir.graph import Instruction, Module, with_computation
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.scans.pieces import InPieces, step_in_pieces
-from hloipu_compiler.partition.scans.plain_stacks import with_plain_stacks
+from hloipu_compiler.partition.scans.plain_stacks import (
+    LayerLoop,
+    Source,
+    layer_loops,
+    with_plain_stacks,
+)
 from hloipu_compiler.partition.scans.rows_apart import each_row_apart, rows_apart
 from hloipu_compiler.partition.scans.splitting import Boundaries, Split, split_loops
-from hloipu_compiler.partition.scans.weight_loops import LayerLoop, Source, layer_loops
 from hloipu_compiler.partition.stages.cutting import annotated
 from hloipu_compiler.partition.stages.pipelining import Cutting, phases_and_kind
 from hloipu_compiler.partition.training.errors import StagingError

@@ -22,6 +22,7 @@ from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.partition.spmd.links import StatePairs
 from hloipu_compiler.passes.framework.attribute_edits import CONTROL, renamed
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.reached import reached
 
 _KEY = "hloipu.stands_for"
 _FEWEST = 4
@@ -192,15 +193,13 @@ def _read(entry: Computation, root: Instruction, place: Sequence[int], gone: set
     """Return the positions of what the root reads, and of what is there for its effect."""
     unread = [i for i, users in enumerate(entry.users) if not users and i not in gone]
     quiet = ("parameter", "constant")
-    kept = {i for i in unread if entry.instructions[i].opcode not in quiet} | {entry.root}
-    todo = list(kept)
-    while todo:
-        at = todo.pop()
+    effects = [i for i in unread if entry.instructions[i].opcode not in quiet]
+
+    def read(at: int) -> list[int]:
         x = root if at == entry.root else entry.instructions[at]
-        more = {place[i] for i in x.operands} - kept
-        kept |= more
-        todo += more
-    return kept
+        return [place[i] for i in x.operands]
+
+    return set(reached([*effects, entry.root], read))
 
 
 def _marked(x: Instruction, mark: Stands | None) -> Instruction:
@@ -213,6 +212,5 @@ def _marked(x: Instruction, mark: Stands | None) -> Instruction:
 
 
 def _with_entry(module: Module, entry: Computation) -> Module:
-    """Return a module with another entry, and what it calls."""
     others = [c for c in module.computations if c is not module.entry]
     return with_reached(module, (*others, entry), entry.name)

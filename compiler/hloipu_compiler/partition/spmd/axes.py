@@ -17,8 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import gcd, prod
 
-from hloipu_compiler.hlo.attributes.device_order import DeviceOrder, strides_of
-from hloipu_compiler.hlo.attributes.mesh import AxisRef, Mesh
+from hloipu_compiler.hlo.attributes.mesh import AxisRef, DeviceOrder, Mesh, strides_of
 from hloipu_compiler.hlo.attributes.metadata import OpMetadata
 from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
 from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind

@@ -155,7 +155,6 @@ def _offsets(b: Blocks, cut: Cut, at: int, components: dict[int, Along]) -> int:
 
 
 def _as_indices(b: Blocks, like: Instruction, row: int, at: int, vector: int) -> int:
-    """Return one index for all rows of indices."""
     sizes = b.shape(at).dimensions
     if vector < len(sizes):
         return b.spread(like, row, sizes, vector)

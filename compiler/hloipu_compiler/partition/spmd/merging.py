@@ -45,7 +45,6 @@ def _merged(module: Module, computation: Computation, places: Places) -> Computa
 
 
 def _groups(module: Module, computation: Computation, places: Places) -> Iterator[Group]:
-    """Yield the positions of what becomes one."""
     after = [0] * len(computation.instructions)
     """For each instruction the collectives on the longest way from its result."""
     for position in reversed(range(len(computation.instructions))):

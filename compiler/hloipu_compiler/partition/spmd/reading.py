@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from hloipu_compiler.hlo.attributes.device_order import DeviceOrder
 from hloipu_compiler.hlo.attributes.frontend_attributes import read_frontend_attributes
-from hloipu_compiler.hlo.attributes.mesh import Mesh
+from hloipu_compiler.hlo.attributes.mesh import DeviceOrder, Mesh
 from hloipu_compiler.hlo.attributes.named_sharding import NamedSharding
 from hloipu_compiler.hlo.attributes.sharding import read_sharding
 from hloipu_compiler.hlo.attributes.sharding_value import Sharding, ShardingKind

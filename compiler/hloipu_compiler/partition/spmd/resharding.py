@@ -61,13 +61,13 @@ class Resharding:
             element_bytes = self._shape(at).element_type.bits / 8
             self.sent_bytes += share * prod(whole) * element_bytes
             for step in moves:
-                at = self._taken(like, at, state, step, reducer)
+                at = self._step(like, at, state, step, reducer)
                 state = step.after
                 known[state] = at
                 self.versions[at, state] = known
         return known[State(new)]
 
-    def _taken(self, like: Instruction, at: int, before: State, step: Step, reducer: str) -> int:
+    def _step(self, like: Instruction, at: int, before: State, step: Step, reducer: str) -> int:
         kind, d, target, parts, after = step
         if kind is Move.CUT:
             return self._cut(like, at, d, parts)

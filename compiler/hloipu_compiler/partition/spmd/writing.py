@@ -198,7 +198,7 @@ class Writer:
         for leaf, (origin, split) in enumerate(zip(origins, splits, strict=False)):
             self.demands.setdefault(origin, {})[reader, leaf] = split
 
-    def _made(self, reader: int, operands: Sequence[int]) -> Iterator[tuple[int, Split]]:
+    def _others(self, reader: int, operands: Sequence[int]) -> Iterator[tuple[int, Split]]:
         """Yield what others than a reader bring the leaves of its operands to."""
         origins = (origin for i in operands for origin in self.origins[i])
         for leaf, origin in enumerate(origins):
@@ -378,7 +378,7 @@ class Writer:
         cut, waits = delayed(self.module, self.old, x, given, self.axes, self.readers)
         if cut is None:
             states = (*(block.state for block in given), *map(State, wanted))
-            ends = Ends(states, tuple(self._made(key[1], x.operands)), tuple(self._turns(x)))
+            ends = Ends(states, tuple(self._others(key[1], x.operands)), tuple(self._turns(x)))
             cut = self.whole.cuts.of(self.module, self.old, key[1], x, ends, self.whole.paths)
         self._demand(key[1], x.operands, cut.splits)
         each = zip(given, self._operand_leaves(x), cut.splits, strict=False)

@@ -13,6 +13,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.partition.training.reach import Mask, ancestors, dependants
+from hloipu_runtime.reached import reached
 
 _MOVING = frozenset(
     {"transpose", "reshape", "bitcast", "copy", "slice", "concatenate", "dynamic-update-slice",
@@ -67,16 +68,12 @@ class MovingState:
 
     def is_mixed_of(self, result: int, own: Set[int]) -> bool:
         """Whether new state is made of the old by moving elements and element by element."""
-        seen, waiting = {result}, [result]
-        while waiting:
-            position = waiting.pop()
+
+        def mixed(position: int) -> tuple[int, ...]:
             op = self.entry.instructions[position]
-            if position in own:
-                return True
-            if not self.forward[position] and op.opcode in _MIXING:
-                waiting.extend(i for i in op.operands if i not in seen)
-                seen.update(op.operands)
-        return False
+            return () if self.forward[position] or op.opcode not in _MIXING else op.operands
+
+        return any(position in own for position in reached([result], mixed))
 
     def is_shifted(self, result: int, own: Set[int]) -> bool:
         """Whether elements of the old state are at other places of the new, as they were.
@@ -127,19 +124,11 @@ def _parts_of(entry: Computation, position: int, own: Set[int]) -> list[tuple[in
 
 def is_made_forward(entry: Computation, forward: Mask, result: int) -> bool:
     """Whether the forward pass makes new state, which is moved at most."""
-    seen, waiting = {result}, [result]
-    while waiting:
-        position = waiting.pop()
-        op = entry.instructions[position]
-        if op.parameter_number >= 0:
-            return False
-        if forward[position]:
-            continue
-        if op.opcode not in _MOVING:
-            return False
-        waiting.extend(i for i in op.operands if i not in seen)
-        seen.update(op.operands)
-    return True
+    ops = entry.instructions
+    return all(
+        ops[i].parameter_number < 0 and (forward[i] or ops[i].opcode in _MOVING)
+        for i in reached([result], lambda i: () if forward[i] else ops[i].operands)
+    )
 
 
 def _sloped(entry: Computation, state: Iterable[int]) -> Mask:

@@ -8,8 +8,7 @@ Stern, 1804.04235), Lion (Chen et al., 2302.06675).
 
 from collections.abc import Sequence, Set
 
-from hloipu_compiler.analysis.joined_dims import WHOLE, Cell
-from hloipu_compiler.analysis.scaling_dims import scaling_classes
+from hloipu_compiler.analysis.scaling_dims import WHOLE, Cell, scaling_classes
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, sizes_of
 from hloipu_compiler.partition.training.carried_state import has_slope, is_float

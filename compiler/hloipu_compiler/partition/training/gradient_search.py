@@ -23,6 +23,7 @@ from hloipu_compiler.partition.training.gradient_walk import (
     is_number,
 )
 from hloipu_compiler.partition.training.reach import Mask, ancestors
+from hloipu_runtime.reached import reached
 
 _ELEMENTWISE = with_trait(Trait.ELEMENTWISE)
 _LINEAR = frozenset(
@@ -295,19 +296,15 @@ def _is_pure(walk: GradientWalk, position: int, op: Instruction, pure: Mask, slo
 def gradients_of_numbers(walk: GradientWalk, results: Iterable[int]) -> frozenset[int]:
     """Return what may be the gradients of new numbers, given where these are made."""
     sources = walk.sources()
-    gradients, seen = set[int](), set[int]()
-    waiting = list(results)
-    while waiting:
-        position = waiting.pop()
-        if position in seen or not walk.varying[position]:
-            continue
-        seen.add(position)
-        if sources[position] == frozenset((position,)):
-            gradients.add(position)
-            continue
+
+    def carriers(position: int) -> list[int]:
         op = walk.computation.instructions[position]
-        waiting.extend(_carriers(walk, op, sources))
-    return frozenset(gradients)
+        is_source = sources[position] == frozenset((position,))
+        read = () if is_source else _carriers(walk, op, sources)
+        return [i for i in read if walk.varying[i]]
+
+    within = reached([i for i in results if walk.varying[i]], carriers)
+    return frozenset(i for i in within if sources[i] == frozenset((i,)))
 
 
 def _carriers(

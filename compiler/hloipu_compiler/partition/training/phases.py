@@ -17,8 +17,12 @@ from hloipu_compiler.partition.training.gradient_search import walk_on, walked
 from hloipu_compiler.partition.training.gradient_walk import GradientWalk, is_number
 from hloipu_compiler.partition.training.losses import losses_of, no_loss
 from hloipu_compiler.partition.training.marks import made_by_each, marked_phases
-from hloipu_compiler.partition.training.moving_averages import counts_by, is_moving_average
-from hloipu_compiler.partition.training.op_phases import NonTrainableState, OpPhases
+from hloipu_compiler.partition.training.op_phases import (
+    NonTrainableState,
+    OpPhases,
+    counts_by,
+    is_moving_average,
+)
 from hloipu_compiler.partition.training.reach import (
     Mask,
     ancestors,
@@ -170,7 +174,7 @@ class _Finding:
         seeds = (*self.roles.data, *(pair.parameter for pair in self.per_micro_batch))
         return dependants(self.entry, [*self._at(seeds), *made_by_each(self.entry)])
 
-    def _rest(self) -> list[Pair]:
+    def _other_state(self) -> list[Pair]:
         known = {*self.kept, *self.per_micro_batch}
         return [pair for pair in self.roles.state if pair not in known]
 
@@ -178,7 +182,7 @@ class _Finding:
         """Take state for such of micro-batches that the forward pass reads and hands on."""
         self.per_micro_batch += [
             pair
-            for pair in self._rest()
+            for pair in self._other_state()
             if self._is_read_forward(pair.parameter)
             and self.kinds.is_handed_on(self._result(pair.result))
             and not self._looks_updated(pair)
@@ -194,20 +198,20 @@ class _Finding:
         behind = ancestors(self.entry, per_batch)
         counted = [
             pair
-            for pair in self._rest()
+            for pair in self._other_state()
             if any(behind[i] for i in self.parameters[pair.parameter])
             and not self.data[self._result(pair.result)]
             and not has_slope(self.entry.instructions[self._result(pair.result)])
             and self.marks.get(self._result(pair.result)) != UPDATE
         ]
         self.per_micro_batch += counted
-        self.updated = self._rest()
+        self.updated = self._other_state()
         self.varying = self.kinds.varying = self._varying()
         return bool(counted)
 
     def _non_trainable(self, losses: Sequence[int]) -> set[Pair]:
         """Return the state that the forward pass reads and that is no weight of the losses."""
-        rest = self._rest()
+        rest = self._other_state()
         read = [pair for pair in rest if self._is_read_forward(pair.parameter)]
         others = [pair for pair in rest if pair not in set(read)]
         aside = [(self.parameters[pair.parameter], self._result(pair.result)) for pair in others]
@@ -228,7 +232,7 @@ class _Finding:
         return not is_moving_average(self.entry, own, position)
 
     def _walk_of_weights(self) -> GradientWalk:
-        rest = self._rest()
+        rest = self._other_state()
         read = {pair for pair in rest if self._is_read_forward(pair.parameter)}
         weights = [pair for pair in rest if pair in read and pair not in self.non_trainable]
         aside = [self.parameters[pair.parameter] for pair in rest if pair not in read]
@@ -249,10 +253,10 @@ class _Finding:
         known = len(self.per_micro_batch)
         shapes = {
             sizes_of(self.entry.instructions[self._result(pair.result)].shape)
-            for pair in self._rest()
+            for pair in self._other_state()
             if self._is_read_forward(pair.parameter)
         }
-        for pair in self._rest():
+        for pair in self._other_state():
             position = self._result(pair.result)
             if after[position] or not self.varying[position]:
                 continue
@@ -265,7 +269,7 @@ class _Finding:
             else:
                 doubtful.append(pair)
         self.statistics = len(self.per_micro_batch) - known
-        self.updated = self._rest()
+        self.updated = self._other_state()
         self.varying = self._varying()
         return doubtful
 
@@ -292,7 +296,7 @@ class _Finding:
             if any(for_each[i] for i in values) or abs(step) != 1 or is_beside:
                 counting.append(pair)
         self.per_micro_batch += counting
-        self.updated = self._rest()
+        self.updated = self._other_state()
         self.varying = self.kinds.varying = self._varying()
 
     def _counts_by(self, pair: Pair) -> float | None:

@@ -49,7 +49,7 @@ FOLDABLE = (ELEMENTWISE - {"stochastic-convert"}) | _MOVES | {"reduce", "dot"}
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownValue:
     """What is known of a value: all its elements, or the one that all of them are."""
 
     array: "Array | None"
@@ -65,16 +65,16 @@ class _Folding:
         self.planner = planner
         self.draft = draft
         self.most_elements = most_elements
-        self.known: dict[int, _Known] = {}
+        self.known: dict[int, _KnownValue] = {}
 
     def note(self, at: int, op: Instruction) -> None:
         """Take in a constant that stands at a position."""
         if isinstance(op.shape, ArrayShape) and op.shape.element_count <= self.most_elements:
             array = constant_array(op)
             if array is not None:
-                self.known[at] = _Known(array, _single(array), array.size)
+                self.known[at] = _KnownValue(array, _single(array), array.size)
 
-    def result(self, op: Instruction) -> _Known | None:
+    def result(self, op: Instruction) -> _KnownValue | None:
         """Return the value of an instruction, or None where it is not known or not worth it."""
         shape = op.shape
         if not isinstance(shape, ArrayShape) or shape.dynamic is not None:
@@ -82,18 +82,18 @@ class _Folding:
         operands = [self.known[i] for i in op.operands]
         elements = sum(k.constant_elements for k in operands)
         if op.opcode in _SPREAD and operands[0].scalar is not None and shape.element_count:
-            return _Known(self._full(operands[0].scalar, shape), operands[0].scalar, elements)
+            return _KnownValue(self._full(operands[0].scalar, shape), operands[0].scalar, elements)
         scalars = [k.scalar for k in operands if k.scalar is not None]
         if op.opcode in ELEMENTWISE and len(scalars) == len(operands) and shape.element_count:
             scalar = self._computed(op, scalars, (), [() for _ in operands])
             if scalar is None:
                 return None
-            return _Known(self._full(scalar, shape), scalar, elements)
+            return _KnownValue(self._full(scalar, shape), scalar, elements)
         arrays = [k.array for k in operands if k.array is not None]
         if len(arrays) != len(operands) or shape.element_count > self.most_elements:
             return None
         value = self._computed(op, arrays, shape.dimensions, [a.shape for a in arrays])
-        return None if value is None else _Known(value, _single(value), elements)
+        return None if value is None else _KnownValue(value, _single(value), elements)
 
     def _full(self, scalar: "Array", shape: ArrayShape) -> "Array | None":
         if shape.element_count > self.most_elements:
@@ -146,7 +146,7 @@ class _Folding:
             for y in self.planner.module.computation[name].instructions
         )
 
-    def replacement(self, op: Instruction, value: _Known) -> Instruction | None:
+    def replacement(self, op: Instruction, value: _KnownValue) -> Instruction | None:
         """Return the constant or broadcast that stands for a value; None to leave the op."""
         shape = op.shape
         if not isinstance(shape, ArrayShape):
@@ -158,7 +158,7 @@ class _Folding:
             at = self.draft.add(
                 op, "constant", ArrayShape(shape.element_type), literal=Literal(array=scalar)
             )
-            self.known[at] = _Known(scalar, scalar, 1)
+            self.known[at] = _KnownValue(scalar, scalar, 1)
             return op._replace(
                 opcode="broadcast", operands=(at,), backend_config="", start=-1, end=-1,
                 attributes=carried(op.attributes, {"dimensions": ()}),

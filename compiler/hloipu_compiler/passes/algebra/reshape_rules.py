@@ -143,7 +143,9 @@ def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
     moved = sum(s is not None for s in sources)
     if plain and (plain >= moved or not only_ones_differ(sizes, shape.dimensions)):
         return None
-    operands = [_made(draft, at, sizes, item) for at, item in zip(op.operands, forms, strict=True)]
+    operands = [
+        _resized(draft, at, sizes, item) for at, item in zip(op.operands, forms, strict=True)
+    ]
     inner = draft.add(op, op.opcode, ArrayShape(shape.element_type, sizes), operands, op.attributes)
     return became(op, "reshape", (inner,))
 
@@ -189,7 +191,7 @@ def _written_out(
     return tuple(follows), _Parts(sizes, tuple(map(here.index, places)), joined)
 
 
-def _made(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
+def _resized(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
     """Return the position of an operand in other sizes."""
     if not item.opcode:
         return item.position

@@ -45,6 +45,7 @@ from hloipu_compiler.passes.framework.rewriting import (
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import F32
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.reached import reached
 
 FUSIBLE = frozenset(
     name
@@ -93,17 +94,16 @@ def with_fusions(
 
 def running(module: Module) -> Iterator[str]:
     """Yield the computations that run on arrays: the entry, loops' and branches'."""
-    stack = [module.entry]
-    seen = {module.entry.name}
-    while stack:
-        computation = stack.pop()
-        yield computation.name
-        for x in computation.instructions:
-            if x.opcode in ("while", "conditional", "call"):
-                for inner in module.called(x):
-                    if inner.name not in seen:
-                        seen.add(inner.name)
-                        stack.append(inner)
+
+    def run_by(name: str) -> list[str]:
+        runners = (
+            op
+            for op in module.computation[name].instructions
+            if op.opcode in ("while", "conditional", "call")
+        )
+        return [inner for op in runners for inner in op.attributes.called]
+
+    return reached([module.entry.name], run_by)
 
 
 def _groups(

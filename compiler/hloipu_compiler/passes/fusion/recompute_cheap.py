@@ -27,6 +27,7 @@ from hloipu_compiler.passes.framework.registry import register
 from hloipu_compiler.passes.framework.rewriting import Rewriting, with_operands
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.frozen import dataclass
+from hloipu_runtime.reached import reached
 
 CHEAP = frozenset(
     name
@@ -130,19 +131,16 @@ class _Cutting:
 
     def _ops(self, at: int, place: int) -> tuple[int, ...] | None:
         """Return the ops that make a value from what is live at a place; None: there are none."""
-        ops: set[int] = set()
-        stack = [at]
-        while stack:
-            op = stack.pop()
-            if op in ops:
-                continue
-            if not _is_cheap(self.computation.instructions[op]):
-                return None
-            ops.add(op)
-            if len(ops) > self.most_ops:
-                return None
+
+        def missing(op: int) -> list[int]:
             operands = self.computation.instructions[op].operands
-            stack += (i for i in operands if not (self._is_live(i, place) or self._is_small(i)))
+            return [i for i in operands if not (self._is_live(i, place) or self._is_small(i))]
+
+        ops: list[int] = []
+        for op in reached([at], missing):
+            if len(ops) == self.most_ops or not _is_cheap(self.computation.instructions[op]):
+                return None
+            ops.append(op)
         return tuple(sorted(ops))
 
     def _is_live(self, at: int, place: int) -> bool:

@@ -19,6 +19,7 @@ from hloipu_compiler.ir.shapes import Shape, TupleShape
 from hloipu_compiler.passes.framework.names import Names
 from hloipu_compiler.passes.framework.rewriting import with_each, with_operands
 from hloipu_compiler.passes.loops.loop_state import elements_read, is_divisible, unused
+from hloipu_runtime.reached import reached
 
 _GTE = "get-tuple-element"
 _MOVES = with_trait(Trait.DATA_MOVEMENT) & frozenset("reshape transpose copy".split()) | {"convert"}
@@ -170,13 +171,8 @@ def _with_early(
     made = list(caller.instructions[:at])
     place: dict[int, int] = {}
 
-    wanted, left = set[int](), list(last)
-    while left:
-        i = left.pop()
-        if i not in wanted:
-            wanted.add(i)
-            left += () if body.instructions[i].opcode == _GTE else body.instructions[i].operands
-    for i in sorted(wanted):
+    ops = body.instructions
+    for i in sorted(reached(last, lambda i: () if ops[i].opcode == _GTE else ops[i].operands)):
         x = body.instructions[i]
         if x.opcode == _GTE:
             place[i] = given.operands[x.attributes.integer("index")]

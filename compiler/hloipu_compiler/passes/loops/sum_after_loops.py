@@ -37,14 +37,14 @@ _MOST_FOLLOWED = 64
 """Ops behind the index of a stack that are followed; JAX writes five."""
 
 
-class _Held(NamedTuple):
+class _HeldSum(NamedTuple):
     """An element of a loop's state that adds up, or stacks, sums over devices."""
 
     value: DeviceSum
     begins_at_zero: bool
 
 
-Held = Mapping[int, _Held]
+Held = Mapping[int, _HeldSum]
 """Elements of a loop's state, by number."""
 
 
@@ -61,7 +61,7 @@ def sums_after_loops(module: Module) -> Module:
             is_own = op.opcode == "while" and all(
                 sites[called] == 1 for called in op.attributes.called
             )
-            late_sums = _held(now, name, at, sums) if is_own else {}
+            late_sums = _held_sums(now, name, at, sums) if is_own else {}
             if late_sums:
                 body = now[op.attributes.text("body")]
                 summed = {each.value.ops[0]: each.value for each in late_sums.values()}
@@ -73,7 +73,9 @@ def sums_after_loops(module: Module) -> Module:
     return module if changed is module else sums.within(changed)
 
 
-def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dict[int, _Held]:
+def _held_sums(
+    now: Mapping[str, Computation], name: str, at: int, sums: Sums
+) -> dict[int, _HeldSum]:
     """Return the elements of a loop's state whose sums over devices may come after it."""
     computation = now[name]
     op = computation.instructions[at]
@@ -86,7 +88,7 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
         return {}
     if elements_read(body, body.parameters[0]) is None or not is_divisible(root):
         return {}
-    late_sums: dict[int, _Held] = {}
+    late_sums: dict[int, _HeldSum] = {}
     for number, position in enumerate(root.operands):
         value = None if number in ending else _added(body, number, position, sums)
         if value is None:
@@ -94,7 +96,7 @@ def _held(now: Mapping[str, Computation], name: str, at: int, sums: Sums) -> dic
         zero, op = _splat(computation, given.operands[number]) == 0, body.instructions[position]
         is_stack = op.opcode == "dynamic-update-slice"
         if not is_stack or (zero and _same_everywhere(body, op.operands[2:], computation, given)):
-            late_sums[number] = _Held(value, zero)
+            late_sums[number] = _HeldSum(value, zero)
     return late_sums
 
 

@@ -7,6 +7,7 @@ with the types of its arguments.
 from typing import NamedTuple
 
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.reached import reached
 
 MONOIDS = frozenset({"add", "multiply", "minimum", "maximum", "and", "or", "xor"})
 
@@ -50,15 +51,9 @@ def is_added_to(expression: Expression, operand: int) -> bool:
     last = expression.nodes[expression.results[0] - count]
     if last.op != "add" or last.arguments.count(operand) != 1:
         return False
-    waiting, seen = [n for n in last.arguments if n != operand], set[int]()
-    while waiting:
-        number = waiting.pop()
-        if number >= count and number not in seen:
-            seen.add(number)
-            waiting += expression.nodes[number - count].arguments
-        elif number == operand:
-            return False
-    return True
+    added = [n for n in last.arguments if n != operand]
+    nodes = expression.nodes
+    return operand not in reached(added, lambda n: () if n < count else nodes[n - count].arguments)
 
 
 def monoid_of(expression: Expression) -> str | None:

@@ -81,7 +81,7 @@ def _single(
         return _each_worker(machine, elements, Slots(5 + 6 + 5 * share), node, share)
     if node.op == "clamp":
         column = column_of(node.element_type)
-        one = 2 * over(share, _vector(column)) if column in ("f32", "f16") else 7 * share
+        one = 2 * over(share, vector_elements(column)) if column in ("f32", "f16") else 7 * share
         return _each_worker(machine, elements, Slots(5 + 6 + one), node, share)
     if len(node.arguments) == 1:
         rate = rate_of(op, argument_type)
@@ -96,7 +96,7 @@ def _single(
     work = _shared(machine, _SUPERVISOR, slots, argument_type, node, share)
     if not _is_relu(expression, node):
         return work
-    turns = over(share, _vector(column_of(argument_type)))
+    turns = over(share, vector_elements(column_of(argument_type)))
     relu = Slots(_RELU_WORKER + _RELU_VECTOR * (1 + turns))
     return min(work, _shared(machine, _RELU_SUPERVISOR, relu, argument_type, node, share))
 
@@ -151,13 +151,9 @@ def _binary_slots(
 
 
 def _loop(rate: Rate, element_type: str, elements: int, overhead: int) -> Slots:
-    turns = over(elements, rate.elements or _vector(column_of(element_type)))
+    turns = over(elements, rate.elements or vector_elements(column_of(element_type)))
     slots = turns * (rate.cycles + (0 if rate.complete else overhead))
     return Slots(slots, slots if rate.assumed else 0)
-
-
-def _vector(column: str) -> int:
-    return vector_elements(column)
 
 
 def _shared(

@@ -194,7 +194,6 @@ def accumulated(
 
 
 def _node(expression: Expression, number: int, op: str) -> Node | None:
-    """Return the node that a value is, if it is such an op."""
     count = len(expression.operand_types)
     node = expression.nodes[number - count] if number >= count else None
     return node if node is not None and node.op == op else None

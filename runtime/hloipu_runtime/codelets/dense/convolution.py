@@ -155,7 +155,13 @@ class Convolution(Codelet):
         return made[0] if len(made) == 1 else np.concatenate(made, axis=len(tiles.axes))
 
     def _convolved(self, lhs: Array, rhs: Array, tiles: "_Tiles") -> Array:
-        window = kernel_window(tiles.window, self.reversal)
+        window = ConvolutionWindow(
+            tuple(w.stride for w in tiles.window),
+            tuple((w.pad_low, w.pad_high) for w in tiles.window),
+            tuple(w.base_dilation for w in tiles.window),
+            tuple(w.window_dilation for w in tiles.window),
+            self.reversal,
+        )
         return convolution(
             lhs, rhs, self._dimensions, window, self.element_type, *tiles.groups, varies=tiles.axes
         )
@@ -328,12 +334,10 @@ class Convolution(Codelet):
 
 
 def _least(a: Amount, b: Amount) -> Amount:
-    """Return the smaller one, number by number."""
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
 
 
 def _most(a: Amount, b: Amount) -> Amount:
-    """Return the larger one, number by number."""
     return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
 
 
@@ -344,16 +348,3 @@ class _Tiles(NamedTuple):
     """Grid axes, and which operands vary along them."""
     groups: tuple[int, int]
     window: list[WindowDimension]
-
-
-def kernel_window(
-    window: Sequence[WindowDimension], reversal: tuple[bool, ...]
-) -> ConvolutionWindow:
-    """Return a window as the kernel takes it."""
-    return ConvolutionWindow(
-        tuple(w.stride for w in window),
-        tuple((w.pad_low, w.pad_high) for w in window),
-        tuple(w.base_dilation for w in window),
-        tuple(w.window_dilation for w in window),
-        reversal,
-    )

@@ -146,7 +146,6 @@ class _Prepared:
 
     @property
     def kept_bytes(self) -> int:
-        """Of its buffers."""
         return sum(x.array.nbytes for x in self._kept.values())
 
     def run(self, arrays: Sequence[Array]) -> None:
@@ -158,7 +157,6 @@ class _Prepared:
                 call(arrays, addresses, row, count)
 
     def _block(self, x: int, arrays: Sequence[Array], row: int, count: int) -> Array:
-        """Return some rows of a value."""
         k = self._array_of.get(x)
         if k is None:
             return self._kept[x].array[:count]

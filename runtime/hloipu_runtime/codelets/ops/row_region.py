@@ -253,8 +253,8 @@ class RowRegion(Codelet):
             ]
             wholes = _places(outs, forms, whole)
             for function, cut in functions:
-                targets = [_taken(x, cut) for x in wholes]
-                put(targets, function([_taken(x, cut) for x in given], targets))
+                targets = [_part_of(x, cut) for x in wholes]
+                put(targets, function([_part_of(x, cut) for x in given], targets))
             return self._reshaped(wholes, results)
 
         return run
@@ -279,7 +279,7 @@ class RowRegion(Codelet):
             for cut, rows in cuts:
                 parts, targets = given, wholes
                 if len(cuts) > 1:
-                    parts, targets = ([_taken(x, cut) for x in y] for y in (given, wholes))
+                    parts, targets = ([_part_of(x, cut) for x in y] for y in (given, wholes))
                 places = {**buffers, **dict(zip(self.results, targets, strict=True))}
                 values = valued[rows](parts, places, buffers)
                 put(targets, [values[number] for number in self.results])
@@ -312,7 +312,7 @@ class RowRegion(Codelet):
         single = tuple(1 if d in along else n for d, n in enumerate(shape))
         steps = []
         for step, (plan, sources) in enumerate(zip(self._plans, self.sources, strict=True)):
-            dtypes = {n: storage_dtype(self._types[n]) for n in self._known.numbers_by_step[step]}
+            dtypes = {n: storage_dtype(self._types[n]) for n in self._values.numbers_by_step[step]}
             reductions = [
                 (x.value, x.monoid, self._types[x.value], value_of(x.init, self._types[x.value]))
                 for x in self._reductions
@@ -368,7 +368,7 @@ class RowRegion(Codelet):
         """Return the cycles of one tile; see `row_costs`."""
         sizes = sizes_of(self.labels, [tensor.shape for tensor in operands], self.rank)
         reduced = set(self.dimensions)
-        full = self._known.is_full
+        full = self._values.is_full
         columns = [
             not is_full and any(d in reduced for d in labels)
             for is_full, labels in zip(full, self.labels, strict=False)
@@ -385,7 +385,7 @@ class RowRegion(Codelet):
                 (reduction.step, reduction.value, reduction.monoid)
                 for reduction in self._reductions
             ),
-            kept=frozenset(self.results) | self._known.crossing,
+            kept=frozenset(self.results) | self._values.crossing,
         )
         return row_work(machine, work)
 
@@ -407,12 +407,12 @@ class RowRegion(Codelet):
         ):
             return False
         stored = {
-            number for number in (*self._known.crossing, *self.results) if self.is_full(number)
+            number for number in (*self._values.crossing, *self.results) if self.is_full(number)
         }
         begins = min(
             (
                 step
-                for step, written in enumerate(self._known.numbers_by_step)
+                for step, written in enumerate(self._values.numbers_by_step)
                 if stored & set(written)
             ),
             default=-1,
@@ -441,7 +441,7 @@ class RowRegion(Codelet):
         return tuple(Reduction(*x) for x in self.reductions)
 
     @cached_property
-    def _known(self) -> RowValues:
+    def _values(self) -> RowValues:
         known = row_values(
             self.labels,
             self.rank,
@@ -456,11 +456,11 @@ class RowRegion(Codelet):
 
     @property
     def _types(self) -> tuple[str, ...]:
-        return self._known.types
+        return self._values.types
 
     def is_full(self, number: int) -> bool:
         """Whether a value has an element for each element of all rows."""
-        return self._known.is_full[number]
+        return self._values.is_full[number]
 
 
 def _places(
@@ -473,7 +473,7 @@ def _places(
     ]
 
 
-def _taken(array: Array, cut: Sequence[slice]) -> Array:
+def _part_of(array: Array, cut: Sequence[slice]) -> Array:
     """Return a part of an array that has one position where it repeats."""
     return array[
         tuple(slice(None) if n == 1 else part for n, part in zip(array.shape, cut, strict=True))

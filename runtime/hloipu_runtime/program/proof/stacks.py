@@ -30,9 +30,9 @@ def stack_faults(program: Program) -> Iterator[tuple[str, str]]:
     loaded = program.parameters[: len(program.loaded)]
     yield from _row_faults("the loaded parameters", _numbered(loaded), parameter_numbering, met)
     yield from _row_faults("the results", _numbered(program.results), result_numbering, met)
-    state_tensors = [(port.parameter, _held(program, port)) for port in program.state]
+    state_tensors = [(port.parameter, _port_tensor(program, port)) for port in program.state]
     yield from _row_faults("the state", state_tensors, parameter_numbering, met)
-    next_state_tensors = [(port.result, _held(program, port)) for port in program.state]
+    next_state_tensors = [(port.result, _port_tensor(program, port)) for port in program.state]
     yield from _row_faults("the state's results", next_state_tensors, result_numbering, met)
     yield from _state_faults(program.state, parameter_numbering, result_numbering)
     for queue in program.queues:
@@ -145,7 +145,7 @@ def _numbered(ports: Sequence[Port]) -> list[tuple[int, Tensor]]:
     return numbered
 
 
-def _held(program: Program, port: StatePort) -> Tensor:
+def _port_tensor(program: Program, port: StatePort) -> Tensor:
     return program.variables[port.variable].element_type, user_shape(program, port)
 
 

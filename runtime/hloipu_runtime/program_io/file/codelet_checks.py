@@ -65,7 +65,9 @@ class CodeletChecks:
 
     def _try(self, group: VertexGroup, place: str) -> None:
         """Ask for the cost of a vertex, and run it if it is small, on zeros and on ones."""
-        elements = vertex_elements(group)
+        elements = sum(
+            prod(span.size for span in operand.spans) for operand in (*group.inputs, *group.outputs)
+        )
         is_run = elements <= min(MOST_ELEMENTS, self._left)
         try:
             vertex_work(group, self.program.variables, self.machine)
@@ -142,13 +144,6 @@ def try_expression(expression: Expression) -> None:
     for array, kind in zip(results, expression.result_types, strict=True):
         if array.dtype != storage_dtype(kind):
             raise ValueError(f"an expression gives {array.dtype} where it says {kind}")
-
-
-def vertex_elements(group: VertexGroup) -> int:
-    """Return how many elements a vertex of a group touches, at most."""
-    return sum(
-        prod(span.size for span in operand.spans) for operand in (*group.inputs, *group.outputs)
-    )
 
 
 def vertex_work(group: VertexGroup, variables: Sequence[Variable], machine: Machine) -> None:

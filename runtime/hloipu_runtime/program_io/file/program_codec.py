@@ -11,8 +11,15 @@ from hloipu_runtime.program.program import Array, Program, Value
 from hloipu_runtime.program.steps import Sequence
 from hloipu_runtime.program_io.file.checks import check_program, refusing
 from hloipu_runtime.program_io.file.span_checks import check_tensor
-from hloipu_runtime.program_io.records.coders import POOLS, Coder, coder_of, own_coder
-from hloipu_runtime.program_io.records.pools import Json, Reading, Writing
+from hloipu_runtime.program_io.records.coders import (
+    POOLS,
+    Coder,
+    Json,
+    Reading,
+    Writing,
+    coder_of,
+    own_coder,
+)
 
 _SPECIAL = ("constants", "functions")
 """Fields of a program that are written in a way of their own."""
@@ -92,7 +99,7 @@ def _decode(meta: Json, arrays: Mapping[str, Array], reading: Reading) -> Progra
         reading.place = name
         decoded[name] = coder.read(meta[name], reading)
     known: dict[int, Array] = {}
-    for number, value in _given(decoded).items():
+    for number, value in _loaded_values(decoded).items():
         check_tensor(value.element_type, value.shape, f"value %{number}", refusing(reading.name))
         known[number] = not_given(value.element_type, value.shape)
     decoded["constants"] = _read_constants(meta["constants"], arrays, reading, known)
@@ -115,7 +122,7 @@ def _read_pools(data: Json, reading: Reading) -> None:
             records.append(read_record(row, reading))
 
 
-def _given(decoded: Mapping[str, Any]) -> dict[int, Value]:
+def _loaded_values(decoded: Mapping[str, Any]) -> dict[int, Value]:
     """Return the values of the parameters that are loaded, by number."""
     values = decoded["values"]
     return {n: values[n] for n in decoded["loaded"] if 0 <= n < len(values)}

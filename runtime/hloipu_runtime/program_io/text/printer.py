@@ -30,8 +30,7 @@ from hloipu_runtime.program.collective import Collective, Moved, RemoteCopy
 from hloipu_runtime.program.mapping import Box, Mapping, Sizes, Span, Spans, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Array, Port, Program, Queue, Role, StatePort, Variable
 from hloipu_runtime.program.stacks import Partitioning, Stack
-from hloipu_runtime.program_io.records.coders import all_codelets, coder_of
-from hloipu_runtime.program_io.records.pools import Writing
+from hloipu_runtime.program_io.records.coders import Writing, all_codelets, coder_of
 
 MOST_SHOWN = 16
 """Elements of a constant that is shown by value."""
@@ -248,13 +247,13 @@ class _Printer:
             case s.Sync():
                 yield f"sync {step.ipus}"
             case s.StreamIn():
-                yield f"in {_quoted(step.stream)} -> {_held(step.variable, step.value)}"
+                yield f"in {_quoted(step.stream)} -> {_holding(step.variable, step.value)}"
             case s.StreamOut():
-                yield f"out {_quoted(step.stream)} <- {_held(step.variable, step.value)}"
+                yield f"out {_quoted(step.stream)} <- {_holding(step.variable, step.value)}"
             case Collective():
                 yield collective_text(step)
             case RemoteCopy():
-                yield f"remote {_held(step.source, step.value)} -> v{step.destination}"
+                yield f"remote {_holding(step.source, step.value)} -> v{step.destination}"
             case s.Sequence():
                 yield from self._block("sequence", step)
             case s.Parallel():
@@ -267,11 +266,11 @@ class _Printer:
             case s.RepeatWhile():
                 yield from self._while(step)
             case s.If():
-                chooser = _held(step.predicate, step.predicate_value)
+                chooser = _holding(step.predicate, step.predicate_value)
                 head = f"if {chooser}{_name(step.name)} {_merged_text(step.merged)}"
                 yield from self._branches(head, step.branches)
             case s.Switch():
-                chooser = _held(step.index, step.index_value)
+                chooser = _holding(step.index, step.index_value)
                 head = f"switch {chooser}{_name(step.name)} {_merged_text(step.merged)}"
                 yield from self._branches(head, step.branches)
             case s.Call():
@@ -300,12 +299,12 @@ class _Printer:
             places = ", ".join(f"v{place}" for place in channel.places)
             yield (
                 f"{_INDENT}channel {channel.producer} to {channel.consumer} "
-                f"{_held(channel.source, channel.value)} by ({places}) -> v{channel.destination}"
+                f"{_holding(channel.source, channel.value)} by ({places}) -> v{channel.destination}"
             )
         yield "}"
 
     def _while(self, step: s.RepeatWhile) -> Iterator[str]:
-        chooser = _held(step.predicate, step.predicate_value)
+        chooser = _holding(step.predicate, step.predicate_value)
         yield f"while {chooser}{_name(step.name)} {_carried_text(step.carried)} {{"
         for title, block in (("condition", step.condition), ("turn", step.body)):
             yield from (f"{_INDENT}{line}" for line in self._block(title, block))
@@ -321,7 +320,7 @@ class _Printer:
 
     def _operands(self, operands: Sequence[s.Operand], values: Sequence[s.ValueId]) -> str:
         shown = [
-            f"{_held(operand.variable, value)} "
+            f"{_holding(operand.variable, value)} "
             f"{spans_text(operand.spans, self._shape(operand.variable))}"
             for operand, value in zip(operands, values, strict=True)
         ]
@@ -334,7 +333,7 @@ class _Printer:
         """Return what differs from bringing all of the source to all of the destination."""
         variable = self.program.variables[transfer.destination]
         mapping = variable.mapping
-        text = f"copy {_held(transfer.source, transfer.value)} -> v{transfer.destination}"
+        text = f"copy {_holding(transfer.source, transfer.value)} -> v{transfer.destination}"
         if transfer.tiles != mapping.tiles:
             text += f" tiles {tiles_text(transfer.tiles)}"
         if transfer.receivers != whole_box(transfer.tiles.extents):
@@ -347,7 +346,7 @@ class _Printer:
         shape = self._shape(definition.variable)
         pieces = [f"%{piece.value}{_place_text(piece, shape)}" for piece in definition.pieces]
         base = "" if definition.base is None else f" over %{definition.base}"
-        target = _held(definition.variable, definition.value)
+        target = _holding(definition.variable, definition.value)
         return f"define {target}{base} of ({', '.join(pieces)})"
 
 
@@ -355,7 +354,7 @@ def _numbered(variables: Sequence[Variable]) -> tuple[range, Sequence[Variable]]
     return range(len(variables)), variables
 
 
-def _held(variable: s.VariableId, value: s.ValueId) -> str:
+def _holding(variable: s.VariableId, value: s.ValueId) -> str:
     return f"v{variable} = %{value}"
 
 

@@ -6,13 +6,12 @@ import pytest
 from hloipu_compiler.interpret.evaluator import Evaluator
 from hloipu_compiler.interpret.random_inputs import random_arguments
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.scans.plain_stacks import with_plain_stacks
+from hloipu_compiler.partition.scans.plain_stacks import layer_loops, with_plain_stacks
 from hloipu_compiler.partition.scans.staged_loops import (
     StagedStep,
     peeled_step,
     with_own_broadcasts,
 )
-from hloipu_compiler.partition.scans.weight_loops import layer_loops
 from hloipu_compiler.plan.pipelining import PipelineRequest
 from hloipu_compiler.plan.roles import required_wrapping
 from hloipu_compiler.plan.wrapping import Wrapping, WrappingRequest

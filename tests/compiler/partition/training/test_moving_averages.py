@@ -5,7 +5,7 @@ import pytest
 from hloipu_compiler.hlo.parse import parse
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_compiler.partition.training.losses import losses_of
-from hloipu_compiler.partition.training.moving_averages import counts_by
+from hloipu_compiler.partition.training.op_phases import counts_by
 from hloipu_compiler.partition.training.reach import parameter_positions
 
 TEXT = """HloModule m

@@ -15,7 +15,7 @@ from hloipu_compiler.lowering.pipelines import gradient_sums
 from hloipu_compiler.lowering.pipelines import positions as pipeline_positions
 from hloipu_compiler.lowering.pipelines import results as pipeline_results
 from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated
-from hloipu_compiler.lowering.pipelines.outfeed_sums import finished
+from hloipu_compiler.lowering.pipelines.results import finished
 from hloipu_compiler.partition.stages.pipelining import pipelined
 from hloipu_runtime.kernels.contractions.dot import dotting
 from tests.support.arrays import Array

@@ -14,8 +14,13 @@ from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.steps import ComputeSet, Repeat, Sequence, Step, Sync, VertexGroup
 from hloipu_runtime.program_io.file.program_codec import decode_program, encode_program
 from hloipu_runtime.program_io.frame.frame import Frame, encode_frame
-from hloipu_runtime.program_io.records.coders import all_codelets, own_coder
-from hloipu_runtime.program_io.records.pools import MOST_BLOCKS, Reading, Writing
+from hloipu_runtime.program_io.records.coders import (
+    MOST_BLOCKS,
+    Reading,
+    Writing,
+    all_codelets,
+    own_coder,
+)
 from tests.support.program_reader.parser import parse_program
 from tests.support.program_texts import TEXTS, small_programs
 from tests.support.same_programs import assert_same

@@ -17,6 +17,7 @@ from hloipu_compiler.graphcore.encoding.core.devices import EVERY, devices_of
 from hloipu_compiler.graphcore.encoding.core.errors import PoplarError
 from hloipu_compiler.graphcore.encoding.core.survey import ConfiguredCall, Survey
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
+from hloipu_runtime.reached import reached
 
 _EFFECTS = frozenset({"send", "recv", "send-done", "recv-done"})
 _PASSING = frozenset({"get-tuple-element", "copy", "tuple"})
@@ -353,10 +354,5 @@ def _check_hoisted(stages: Stages) -> None:
 
 
 def _within(module: Module, call: Instruction) -> Iterator[Instruction]:
-    waiting, visited = list(call.attributes.called), set(call.attributes.called)
-    while waiting:
-        for instruction in module.computation[waiting.pop()].instructions:
-            yield instruction
-            new = [name for name in instruction.attributes.called if name not in visited]
-            visited.update(new)
-            waiting.extend(new)
+    for name in reached(call.attributes.called, lambda name: module.computation[name].called):
+        yield from module.computation[name].instructions

@@ -14,14 +14,15 @@ from hloipu_compiler.graphcore.encoding.core.call_config import PIPELINE
 from hloipu_compiler.graphcore.encoding.core.ops import Op
 from hloipu_compiler.graphcore.encoding.core.values import OUTSIDE, Context, Value, Varying
 from hloipu_compiler.graphcore.encoding.core.writing import Writer
-from hloipu_compiler.graphcore.encoding.loops.facts import facts_of, window_in
 from hloipu_compiler.graphcore.encoding.loops.loop_body import COUNTS, DirectBody, LoopBody
 from hloipu_compiler.graphcore.encoding.loops.loop_forms import (
     LoopForm,
+    facts_of,
     loop_form,
     repeat_count,
     updates_of,
     while_count,
+    window_in,
 )
 from hloipu_compiler.graphcore.encoding.loops.update_body import MicroBatchBody, UpdateBody
 from hloipu_compiler.graphcore.encoding.loops.windows import Window, of_replicas

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hloipu.cli.commands.eval import shown
 from hloipu.cli.feed_files import source_of
 from hloipu.cli.saying import say
 from hloipu.cli.session_options import MEASURED, SYNTHETIC, SessionOptions
+from hloipu.cli.values import shown
 from hloipu.initial_arrays import constant_numbers
 from hloipu.inputs import save_arrays
 from hloipu.options.table import Options
