@@ -64,3 +64,43 @@ def test_floats_are_multiplied_as_f16_where_it_holds_them(kind: str) -> None:
     module = parsed(entry(DOT.format(left=kind, right=kind, result="f32", depth=8)))
     made, _ = NarrowProducts().run(module, Plan())
     assert (made is not module) == is_held == (opcodes(made).count("convert") == 2)
+
+
+def _complex(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) + 1j * RNG.standard_normal(shape)).astype(np.complex64)
+
+
+def test_many_complex_products_are_four_of_their_parts() -> None:
+    text = entry("""\
+  x = c64[3,90,128] parameter(0)
+  y = c64[3,128,70] parameter(1)
+  ROOT p = c64[3,90,70] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, \
+lhs_contracting_dims={2}, rhs_contracting_dims={1}""")
+    made, _ = NarrowProducts().run(parsed(text), Plan())
+    dots = [x for x in made.entry.instructions if x.opcode == "dot"]
+    assert [str(x.shape) for x in dots] == ["f32[3,90,70]"] * 4
+    x, y = _complex(3, 90, 128), _complex(3, 128, 70)
+    (found,) = evaluate_everywhere(made, x, y)
+    np.testing.assert_allclose(found, x.astype(np.complex128) @ y, atol=1e-4)
+
+
+def test_many_complex_products_of_a_convolution() -> None:
+    text = entry("""\
+  x = c64[2,500,30] parameter(0)
+  w = c64[3,30,40] parameter(1)
+  ROOT p = c64[2,498,40] convolution(x, w), window={size=3}, dim_labels=b0f_0io->b0f""")
+    made, _ = NarrowProducts().run(parsed(text), Plan())
+    assert opcodes(made).count("convolution") == 4
+    x, w = _complex(2, 500, 30), _complex(3, 30, 40)
+    (found,) = evaluate_everywhere(made, x, w)
+    wanted = sum(x[:, n : n + 498].astype(np.complex128) @ w[n] for n in range(3))
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_few_complex_products_stay() -> None:
+    text = entry("""\
+  x = c64[6,20] parameter(0)
+  y = c64[20,5] parameter(1)
+  ROOT p = c64[6,5] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
+    made, _ = NarrowProducts().run(parsed(text), Plan())
+    assert opcodes(made) == ["dot"]
