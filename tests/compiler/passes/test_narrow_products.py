@@ -8,7 +8,7 @@ from hloipu_compiler.interpret.participants import evaluate_everywhere
 from hloipu_compiler.passes.algebra.products import NarrowProducts
 from hloipu_compiler.plan.plan import Plan
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.storage import from_bits
+from hloipu_runtime.kernels.core.storage import from_bits, user_dtype
 from tests.support.passes import entry, opcodes, parsed
 
 RNG = np.random.default_rng(3)
@@ -104,3 +104,47 @@ def test_few_complex_products_stay() -> None:
   ROOT p = c64[6,5] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
     made, _ = NarrowProducts().run(parsed(text), Plan())
     assert opcodes(made) == ["dot"]
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "taken"),
+    [("f16", "f16", "f16"), ("f16", "s8", "f16"), ("pred", "f8e4m3fn", "f16"),
+     ("f16", "bf16", "f32"), ("f16", "s16", "f32"), ("bf16", "bf16", "f32")],
+)  # fmt: skip
+def test_what_was_converted_to_f32_is_multiplied_as_it_was(
+    left: str, right: str, taken: str
+) -> None:
+    """Numbers that f16 does not hold, of either side, leave the product as it is."""
+    text = entry(f"""\
+  x = {left}[8,6] parameter(0)
+  y = {right}[2,8,5] parameter(1)
+  a = f32[8,6] convert(x)
+  at = f32[6,8] transpose(a), dimensions={{1,0}}
+  b = f32[2,8,5] convert(y)
+  bs = f32[1,8,5] slice(b), slice={{[1:2], [0:8], [0:5]}}
+  br = f32[8,5] reshape(bs)
+  ROOT p = f32[6,5] dot(at, br), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}""")
+    module = parsed(text)
+    made, _ = NarrowProducts().run(module, Plan())
+    (dot,) = (x for x in made.entry.instructions if x.opcode == "dot")
+    kinds = [str(made.entry.instructions[at].shape).split("[")[0] for at in dot.operands]
+    assert kinds == [taken] * 2
+    assert str(dot.shape).startswith("f32[6,5]")
+    x, y = RNG.integers(0, 2, (8, 6)), RNG.integers(0, 2, (2, 8, 5))
+    given = [n.astype(user_dtype(kind)) for n, kind in ((x, left), (y, right))]
+    (found,) = evaluate_everywhere(made, *given)
+    np.testing.assert_array_equal(found, (x.T @ y[1]).astype(np.float32))
+
+
+def test_products_of_halves_are_exact_in_f32() -> None:
+    """The largest and the least numbers of f16 among them."""
+    text = entry("""\
+  x = f16[4,1] parameter(0)
+  y = f16[1,4] parameter(1)
+  a = f32[4,1] convert(x)
+  b = f32[1,4] convert(y)
+  ROOT p = f32[4,4] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}""")
+    x = np.array([65504, 2.0**-24, -1.0009765625, 3], np.float16)
+    program = hloipu.compile(text, target="tiny")
+    (found,) = program.run(x[:, None], x[None], mode="exact").outputs
+    np.testing.assert_array_equal(found, np.outer(x.astype(np.float32), x.astype(np.float32)))

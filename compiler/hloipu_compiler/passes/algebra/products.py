@@ -12,6 +12,9 @@ Floats of 8 bits and fewer are numbers of f16, and sums of them are kept in f32 
 integers are exact in f32, in any order, while none can pass 2^24: longer ones of a `dot` are cut
 into pieces that cannot, which are added up as integers.
 
+Products that XLA:CPU made of f16 and other small numbers convert both sides to f32 first: they are
+taken from before that, as the products of such numbers are exact in f32, in which they are summed.
+
 A product of complex numbers is a loop, too: of many, the products of their parts take less.
 """
 
@@ -51,6 +54,7 @@ _LINE = 16
 """Pieces are multiples of this deep, which a position of the matrix units takes at once."""
 _MOST_PIECES = 64
 """Of one sum; assumed: longer ones, of 65,536 terms and more, stay as they are."""
+_MOVES = frozenset("broadcast copy reshape reverse slice transpose".split())
 _MANY_PRODUCTS = 1 << 21
 """Of complex numbers: for fewer the steps of four products take more than their loop; assumed."""
 
@@ -96,6 +100,9 @@ def _product(draft: Draft, x: Instruction) -> Instruction | None:
         return None
     if shape.element_type is C64:
         return _complex_product(draft, x, shape)
+    if shape.element_type is F32 and all(_holds_halves(draft, at) for at in x.operands):
+        halves = tuple(_as_halves(draft, x, at) for at in x.operands)
+        return with_operands(x, halves)._replace(start=-1, end=-1)
     sources = tuple(_before_widening(draft, at) for at in x.operands)
     left, right = (static(draft.shape(at)) for at in sources)
     if left is None or right is None or not shape.element_count:
@@ -128,6 +135,31 @@ def _product(draft: Draft, x: Instruction) -> Instruction | None:
     if shape.element_type is S32:
         return became(x, "add", draft.made[total].operands)
     return became(x, "convert", (total,))
+
+
+def _holds_halves(draft: Draft, at: int) -> bool:
+    """Whether the numbers of an f32 array are numbers of f16, converted and maybe moved."""
+    x = draft.made[at]
+    shape = static(x.shape)
+    source = static(draft.shape(x.operands[0])) if len(x.operands) == 1 else None
+    if shape is None or source is None or "sharding" in x.attributes:
+        return False
+    if shape.element_type is not F32:
+        return False
+    if x.opcode in _MOVES:
+        return _holds_halves(draft, x.operands[0])
+    kind = source.element_type
+    return x.opcode == "convert" and (kind is _F16 or _is_small_float(kind) or _magnitude(kind) > 0)
+
+
+def _as_halves(draft: Draft, like: Instruction, at: int) -> int:
+    """Return the f16 array that an array was converted from, moved as it was."""
+    x = draft.made[at]
+    if x.opcode == "convert":
+        return _half(draft, like, x.operands[0])
+    source, shape = _as_halves(draft, like, x.operands[0]), static(x.shape)
+    assert shape is not None
+    return draft.add(like, x.opcode, ArrayShape(_F16, shape.dimensions), (source,), x.attributes)
 
 
 def _complex_product(draft: Draft, x: Instruction, shape: ArrayShape) -> Instruction | None:
