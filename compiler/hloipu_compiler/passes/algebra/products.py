@@ -101,8 +101,8 @@ def _product(draft: Draft, x: Instruction) -> Instruction | None:
     if shape.element_type is C64:
         return _complex_product(draft, x, shape)
     if shape.element_type is F32 and all(_holds_halves(draft, at) for at in x.operands):
-        halves = tuple(_as_halves(draft, x, at) for at in x.operands)
-        return with_operands(x, halves)._replace(start=-1, end=-1)
+        unconverted = tuple(_as_halves(draft, x, at) for at in x.operands)
+        return with_operands(x, unconverted)._replace(start=-1, end=-1)
     sources = tuple(_before_widening(draft, at) for at in x.operands)
     left, right = (static(draft.shape(at)) for at in sources)
     if left is None or right is None or not shape.element_count:

@@ -183,12 +183,10 @@ def test_a_small_lapack_solve_has_its_right_hand_sides_over_tiles(
     triangle = np.tril(full) if uplo == "L" else np.triu(full)
     applied = triangle.T if trans == "T" else triangle
     x = RNG.standard_normal(shape)
-    given = [full.astype(np.float32), (applied @ x if side == "L" else x @ applied)]
+    product = applied @ x if side == "L" else x @ applied
+    given: list[Array] = [full.astype(np.float32), product.astype(np.float32)]
     gc200: list[Given] = [("gc200", {})]
-    (program,) = check_on_tiles(
-        text, [given[0], given[1].astype(np.float32)], [x], relative=1e-3, absolute=1e-4,
-        machines=gc200,
-    )  # fmt: skip
+    (program,) = check_on_tiles(text, given, [x], relative=1e-3, absolute=1e-4, machines=gc200)
     solving = [g for g in groups_of(program) if g.codelet.name == "triangular_solve"]
     assert [g.tiles.count for g in solving] == [count]
 
