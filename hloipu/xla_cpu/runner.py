@@ -28,6 +28,7 @@ from hloipu_compiler.ir.attributes import NO_ATTRIBUTES, Attributes, Raw, Replic
 from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.algebra.expand_bitcasts import memory_order
+from hloipu_compiler.passes.framework.attribute_edits import without
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.storage import user_dtype
 
@@ -280,12 +281,16 @@ def _transpose(
 def for_partitioner(module: Module) -> Module:
     """Return the module so that XLA's partitioner leaves its meaning alone.
 
-    A module with manually sharded regions keeps its shardings, but for constraints in the middle:
-    between regions of Shardy's they would make XLA turn to GSPMD, which does not know the regions.
+    A module with manually sharded regions keeps its shardings, but for constraints in the middle
+    and, beside regions of Shardy's, what is not written in Shardy's terms, such as the results'
+    shardings of `jax.pmap`: they would make XLA turn to GSPMD, which does not know the regions.
     Any other module that meets is written per device already: all of it is marked manual.
     """
     everything = [instruction for c in module.computations for instruction in c.instructions]
-    change = _plain if any(map(is_border, everything)) else _manual
+    borders = [x for x in everything if is_border(x)]
+    change = _plain if borders else _manual
+    if any(_is_shardy(x.attributes.text("custom_call_target")) for x in borders):
+        change = _of_shardy
     computations = tuple(
         replace(c, instructions=tuple(map(change, c.instructions))) for c in module.computations
     )
@@ -295,9 +300,20 @@ def for_partitioner(module: Module) -> Module:
 def _plain(instruction: Instruction) -> Instruction:
     if not is_identity(instruction) or not isinstance(instruction.shape, ArrayShape):
         return instruction
-    if "xla.sdy" not in instruction.attributes.text("frontend_attributes"):
+    if not _is_shardy(instruction.attributes.text("frontend_attributes")):
         return instruction
     return instruction._replace(opcode="reshape", attributes=NO_ATTRIBUTES)
+
+
+def _of_shardy(instruction: Instruction) -> Instruction:
+    attributes = instruction.attributes
+    if "sharding" in attributes and not _is_shardy(attributes.text("frontend_attributes")):
+        instruction = instruction._replace(attributes=without(attributes, ("sharding",)))
+    return _plain(instruction)
+
+
+def _is_shardy(text: str) -> bool:
+    return "xla.sdy" in text
 
 
 def _manual(instruction: Instruction) -> Instruction:

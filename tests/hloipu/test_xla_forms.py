@@ -57,6 +57,46 @@ def test_what_is_written_per_device_is_marked_manual() -> None:
     assert t.attributes.text("sharding") == "{{manual}, {manual}}"
 
 
+PMAPPED = """
+HloModule jit__fun, entry_computation_layout={(f32[2,3]{1,0})->f32[2,3]{1,0}}, num_partitions=2, \
+frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["b"=2]>}}
+
+xla.sdy.manual_computation_body.1 {
+  a = f32[1,3]{1,0} parameter(0)
+  ROOT b = f32[1,3]{1,0} add(a, a)
+}
+
+ENTRY main.2 {
+  x = f32[2,3]{1,0} parameter(0), sharding={devices=[2,1]<=[2]}, \
+frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{\\"b\\"}, {}]>"}
+  i = f32[1,3]{1,0} custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape", \
+custom_call_has_side_effect=true, frontend_attributes={\
+xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"b\\"}, {}]>]>",\
+xla.sdy.manual_axes="#sdy<manual_axes{\\"b\\"}>"}
+  c = f32[1,3]{1,0} call(i), to_apply=xla.sdy.manual_computation_body.1, \
+frontend_attributes={inlineable="false"}
+  o = f32[2,3]{1,0} custom-call(c), custom_call_target="xla.sdy.LocalToGlobalShape", \
+custom_call_has_side_effect=true, frontend_attributes={\
+xla.sdy.manual_axes="#sdy<manual_axes{\\"b\\"}>",\
+xla.sdy.out_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"b\\"}, {}]>]>"}
+  r = f32[2,3]{1,0} custom-call(o), custom_call_target="xla.sdy.FuncResultSharding", \
+custom_call_has_side_effect=true, frontend_attributes={\
+xla.sdy.sharding="#sdy.sharding_per_value<[<@mesh, [{\\"b\\"}, {}]>]>"}
+  ROOT s = f32[2,3]{1,0} reshape(r), sharding={devices=[2,1]<=[2]}
+}
+"""
+"""As `jax.pmap` prints it from 0.10 on."""
+
+
+@pytest.mark.skipif(not available(), reason="jaxlib is not installed")
+def test_regions_of_shardy_beside_other_shardings() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    with XlaCpu() as xla:
+        (results,) = xla([(parse(PMAPPED), [x])])
+    assert not isinstance(results, str), results
+    np.testing.assert_array_equal(results[0], 2 * x)
+
+
 FORMS = {
     "{{0,1,2,3},{4,5,6,7}}": (0, 1, 2, 3),
     "[2,4]<=[4,2]T(1,0)": (0, 2, 4, 6),

@@ -52,6 +52,18 @@ class Demand(NamedTuple):
         return self.need if is_complete(self.need, shape) else self.born
 
 
+def met_by(demands: Iterable[Demand], shape: Sizes) -> tuple[Demand, ...]:
+    """Return the demands that a value of this shape can meet with each element on some tile.
+
+    An op's intermediate values may have other sizes than its result, which the demands are on.
+    """
+    return tuple(
+        demand
+        for demand in demands
+        if len(demand.born.spans) == len(shape) and is_complete(demand.born, shape)
+    )
+
+
 MOST_PREFERENCES = 2
 """Of users' places that are tried."""
 
@@ -95,10 +107,7 @@ class MovableOp(NamedTuple):
 
 def cheapest(machine: Machine, op: MovableOp, placements: Iterable[Placement]) -> Placement:
     """Return the placement that costs least, the first of equals."""
-    preferences = tuple(
-        demand for demand in op.preferences if len(demand.born.spans) == len(op.results[0].shape)
-    )
-    op = op._replace(preferences=preferences)
+    op = op._replace(preferences=met_by(op.preferences, op.results[0].shape))
     return min(placements, key=lambda x: _cost(machine, op, x))
 
 

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 from hloipu_runtime.program import steps as s
 from hloipu_runtime.program.live_bytes import LiveBytes, Message, live_bytes_of
+from hloipu_runtime.program.mapping import volume
 from hloipu_runtime.program.owners import owners
 from hloipu_runtime.program.program import Program
 from hloipu_runtime.program.rebuilding import with_blocks
@@ -67,8 +68,13 @@ class _Unit:
         return s.Exchange(
             tuple(t for x in exchanges for t in x.transfers),
             tuple(d for x in exchanges for d in x.definitions),
-            exchanges[0].name,
+            max(exchanges, key=_elements).name,
         )
+
+
+def _elements(step: s.Exchange) -> int:
+    """Return how many elements an exchange brings to their places."""
+    return sum(volume(transfer.box) for transfer in step.transfers)
 
 
 @dataclass(slots=True, eq=False)

@@ -5,6 +5,7 @@ from collections.abc import Sequence as SequenceOf
 from typing import NamedTuple
 
 from hloipu_compiler.ir.graph import Computation
+from hloipu_compiler.ir.shapes import TupleShape, leaf_range
 from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.program.mapping import Sizes
@@ -80,6 +81,7 @@ class LastUses:
 
     def __init__(self, computation: Computation, foreign: Iterable[Value]) -> None:
         """`foreign`: leaves that live on after the computation, whatever it does."""
+        self._computation = computation
         never = len(computation.instructions)
         self._last_use = [-1] * never
         for position, instruction in enumerate(computation.instructions):
@@ -92,8 +94,23 @@ class LastUses:
 
     def hold(self, position: int, leaves: SequenceOf[Value]) -> None:
         """Note that an instruction's result consists of these leaves."""
-        for leaf in leaves:
-            self._extend(leaf, self._last_use[position])
+        for leaf, end in zip(leaves, self._last_use_by_leaf(position, len(leaves)), strict=True):
+            self._extend(leaf, end)
+
+    def _last_use_by_leaf(self, position: int, count: int) -> SequenceOf[int]:
+        """Return where each leaf of a result is read last; an element of a tuple reads its own."""
+        shape = self._computation.instructions[position].shape
+        if not isinstance(shape, TupleShape) or position == self._computation.root:
+            return [self._last_use[position]] * count
+        ends = [-1] * count
+        for user in self._computation.users[position]:
+            reader = self._computation.instructions[user]
+            read = range(count)
+            if reader.opcode == "get-tuple-element":
+                read = read[leaf_range(shape, reader.attributes.integer("index"))]
+            for leaf in read:
+                ends[leaf] = max(ends[leaf], user)
+        return ends
 
     def _extend(self, leaf: Value, end: int) -> None:
         value = value_on_tiles(leaf)

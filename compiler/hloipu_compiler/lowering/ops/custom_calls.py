@@ -44,8 +44,10 @@ def _custom_call(context: LoweringContext) -> Sequence[Value]:
         require_library_form(context.instruction, shapes)
         operands = [context.tile_tensor(n) for n in range(len(context.operands))]
         call = LapackCall(target, _attributes(context))
-        if call.routine in _CUT and is_worth_cutting(context.builder, operands[0]):
-            return _CUT[call.routine](context.builder, call, operands)
+        if call.routine == "trsm":
+            return _trsm(context, call, operands)
+        if call.routine == "potrf" and is_worth_cutting(context.builder, operands[0]):
+            return _potrf(context.builder, call, operands)
         return compute_spread(context.builder, call, operands, context.results)
     error = CodegenError(
         "E0470",
@@ -68,7 +70,11 @@ def _potrf(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) -
     return [triangle_of(builder, factor, a, lower=lower), has_failed(builder, factor)]
 
 
-def _trsm(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) -> Sequence[Value]:
+def _trsm(
+    context: LoweringContext, call: LapackCall, operands: Sequence[TileTensor]
+) -> Sequence[Value]:
+    """Solve as `triangular-solve` does: right-hand sides over tiles, a large matrix in blocks."""
+    builder = context.builder
     given = dict(call.attributes)
     codelet = TriangularSolve(
         letter(given, "side") == "L",
@@ -77,11 +83,9 @@ def _trsm(builder: Builder, call: LapackCall, operands: Sequence[TileTensor]) ->
         {"T": "TRANSPOSE", "C": "ADJOINT"}.get(letter(given, "trans_x"), "NO_TRANSPOSE"),
         call.element_type,
     )
-    return [blocked_solve(builder, codelet, operands[0], operands[1])]
-
-
-_CUT = {"potrf": _potrf, "trsm": _trsm}
-"""Routines whose large matrices are cut into blocks."""
+    if is_worth_cutting(builder, operands[0]):
+        return [blocked_solve(builder, codelet, operands[0], operands[1])]
+    return compute_spread(builder, codelet, operands, context.results)
 
 
 def _attributes(context: LoweringContext) -> tuple[tuple[str, int | bool | str], ...]:

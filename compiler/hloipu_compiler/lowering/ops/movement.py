@@ -12,7 +12,7 @@ from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
-from hloipu_compiler.planners.op_grids import MovableOp
+from hloipu_compiler.planners.op_grids import MovableOp, met_by
 from hloipu_compiler.planners.placing import moved
 from hloipu_compiler.planners.redistribution import redistribution
 from hloipu_runtime.codelets.core.constants import text_node, text_of
@@ -228,7 +228,7 @@ def _cheapest(
     builder: Builder, source: TileTensor, shape: Sizes, staying: Mapping | None
 ) -> Mapping | None:
     """Return where the reshaped value costs least, its way to those who wish it included."""
-    preferences = [demand for demand in builder.preferences if len(demand.born.spans) == len(shape)]
+    preferences = met_by(builder.preferences, shape)
     wished = [
         demand.place(shape) if len(preferences) == 1 else demand.born for demand in preferences
     ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 from hloipu_compiler.layout.layout import cost_of_layout
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import TileTensor
+from hloipu_compiler.planners.op_grids import met_by
 from hloipu_compiler.planners.placing import Placement, grid
 from hloipu_compiler.planners.slicing import Slices, spread_for_slices, transfer_cycles
 from hloipu_runtime.codelets.core.constants import number_node
@@ -69,7 +70,7 @@ def _place(builder: Builder, first: TileTensor, dimension: int, result: Tensor) 
         return Mapping(lying.tiles, spans)
     step = first.shape[dimension]
     places = [builder.default_mapping(result.element_type, shape)]
-    preferences = [demand for demand in builder.preferences if len(demand.born.spans) == len(shape)]
+    preferences = met_by(builder.preferences, shape)
     places += [
         demand.born
         for demand in preferences

@@ -71,13 +71,13 @@ def choose_parts(builder: Builder, sort: Sort, operands: Sequence[TileTensor]) -
     length = operands[0].shape[sort.dimension]
     rows = prod(operands[0].shape) // max(1, length)
     kinds = tuple(tensor.element_type for tensor in operands)
-    options = _cuts(builder.machine, sort, kinds, rows, length)
+    options = cuts(builder.machine, sort, kinds, rows, length)
     builder.explains(lambda: _planned(builder, operands, options, rows))
     return options[0].cut
 
 
 @lru_cache(1 << 10)
-def _cuts(
+def cuts(
     machine: Machine, sort: Sort, kinds: tuple[str, ...], rows: int, length: int
 ) -> tuple[Priced, ...]:
     tiles = machine.chip.tiles_per_ipu

@@ -10,7 +10,7 @@ from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.core.views import compute_spread, seen_as
 from hloipu_compiler.lowering.ops.sorting import sorted_on_tiles
-from hloipu_compiler.lowering.ops.sorting_over_tiles import MOST_GATHERED_BYTES
+from hloipu_compiler.lowering.ops.sorting_over_tiles import MOST_GATHERED_BYTES, cuts
 from hloipu_compiler.planners.planned import (
     Choice,
     Cycles,
@@ -41,10 +41,9 @@ def top_k(builder: Builder, x: TileTensor, k: int, *, largest: bool) -> list[Til
     results = [(x.element_type, (*x.shape[:-1], k)), ("s32", (*x.shape[:-1], k))]
     if 0 in x.shape or k == 0:
         return compute_spread(builder, TopK(k, largest), [x], results)
-    element = ELEMENT_TYPES[x.element_type].byte_width
-    fits = x.shape[-1] * element <= MOST_GATHERED_BYTES
-    if not fits and 2 * k * (element + 4) > MOST_GATHERED_BYTES:
-        return _top_ofsorted_on_tiles(builder, x, k, largest=largest)
+    sort = Sort(len(x.shape) - 1, (SortKey(0, descending=largest),))
+    if _is_sorted_sooner(builder.machine, sort, x, k):
+        return _top_of_sorted(builder, sort, x, k)
     pieces, most = _choose_merging(builder, x, k)
     if pieces == 1:
         return compute_spread(builder, TopK(k, largest), [x], results)
@@ -62,13 +61,21 @@ def top_k(builder: Builder, x: TileTensor, k: int, *, largest: bool) -> list[Til
     return seen_as(builder, candidates, (*x.shape[:-1], k))
 
 
-def _top_ofsorted_on_tiles(
-    builder: Builder, x: TileTensor, k: int, *, largest: bool
-) -> list[TileTensor]:
-    """Sort all and keep the first: for so many that merging would gather too much on a tile."""
-    last = len(x.shape) - 1
-    (places,) = builder.compute(Iota(last, "s32"), [], [("s32", x.shape)])
-    sort = Sort(last, (SortKey(0, descending=largest),))
+def _is_sorted_sooner(machine: Machine, sort: Sort, x: TileTensor, k: int) -> bool:
+    """Whether to sort all: where merging so many takes more cycles, or gathers too much."""
+    length, element = x.shape[-1], ELEMENT_TYPES[x.element_type].byte_width
+    fits = length * element <= MOST_GATHERED_BYTES
+    if not fits and 2 * k * (element + 4) > MOST_GATHERED_BYTES:
+        return True
+    rows = max(1, prod(x.shape[:-1]))
+    sorting = cuts(machine, sort, (x.element_type, "s32"), rows, length)[0]
+    merging = merging_options(machine, x.element_type, rows, length, k).values()
+    return not sorting.is_too_much and sorting.cycles < min(x.total for x in merging)
+
+
+def _top_of_sorted(builder: Builder, sort: Sort, x: TileTensor, k: int) -> list[TileTensor]:
+    """Sort all and keep the first."""
+    (places,) = builder.compute(Iota(sort.dimension, "s32"), [], [("s32", x.shape)])
     sorted_values = sorted_on_tiles(builder, sort, [x, places], counting=1)
     shape = (*x.shape[:-1], k)
     box = tuple((0, n) for n in shape)

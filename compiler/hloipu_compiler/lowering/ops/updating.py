@@ -36,7 +36,7 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.move import Copy, StridedSlice
 from hloipu_runtime.codelets.ops.reduce import Reduce
 from hloipu_runtime.machine.charges import over
-from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.mapping import Mapping, Sizes
 
 if TYPE_CHECKING:
     from hloipu_runtime.codelets.indexed.scatter import Scatter
@@ -50,7 +50,33 @@ def _dynamic_update_slice(context: LoweringContext) -> Sequence[Value]:
     operands = [context.leaf(0), context.tile_tensor(1), *starts_of(context, 2)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 
-    return _written(context, DynamicUpdateSlice(), operands, 1)
+    written = partial(_written, context, DynamicUpdateSlice(), operands, 1)
+    starts = _constant_starts(context)
+    if starts is None:
+        return written()
+    return cheapest(context.builder, [written, partial(_put, context, starts)])
+
+
+def _constant_starts(context: LoweringContext) -> Sizes | None:
+    """Return where an update is put if that is known, so that it lies inside."""
+    whole, window = context.operand_shape(0).dimensions, context.operand_shape(1).dimensions
+    leaves = [context.leaf(n) for n in range(2, len(context.operands))]
+    starts = [int(value_of(x.text, x.element_type)) for x in leaves if isinstance(x, Scalar)]
+    if len(starts) != len(whole) or not prod(window):
+        return None
+    return tuple(max(0, min(at, n - w)) for at, n, w in zip(starts, whole, window, strict=True))
+
+
+def _put(context: LoweringContext, starts: Sizes) -> Sequence[Value] | None:
+    """Exchange an update to a place that is known, with no copy of it on every tile."""
+    leaf, window = context.leaf(0), context.tile_tensor(1)
+    base = _base(context, leaf, None)
+    if base.variable == window.variable:
+        return None
+    box = tuple((at, at + n) for at, n in zip(starts, window.shape, strict=True))
+    shift = tuple(-at for at in starts)
+    piece = (window, window.shape, box, shift)
+    return [context.builder.assembled(leaf.element_type, leaf.shape, [piece], base)]
 
 
 @lowers("scatter")
@@ -215,8 +241,8 @@ def _chosen(context: LoweringContext, work: Work, options: Sequence[Option]) -> 
     return chosen
 
 
-def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTensor:
-    """Return a value of the leaf's that may be overwritten, on the grid's tiles."""
+def _base(context: LoweringContext, leaf: Value, placement: Placement | None) -> TileTensor:
+    """Return a value of the leaf's that may be overwritten, on the grid's tiles or where it is."""
     builder, shape = context.builder, leaf.shape
     if isinstance(leaf, Spread) and isinstance(leaf.source, Scalar):
         kind = leaf.element_type
@@ -226,12 +252,13 @@ def _base(context: LoweringContext, leaf: Value, placement: Placement) -> TileTe
     base = builder.tile_tensor(leaf)
     result = [(base.element_type, base.shape)]
     tensor = base.tensor
-    indices = Copy().indexing([tensor], [tensor]).results[0]
-    mapping = Mapping(placement.tiles, placement.spans(indices, shape))
-    if builder.variables[base.variable].mapping != mapping:
-        from hloipu_compiler.lowering.core.views import seen_as
+    if placement is not None:
+        indices = Copy().indexing([tensor], [tensor]).results[0]
+        mapping = Mapping(placement.tiles, placement.spans(indices, shape))
+        if builder.variables[base.variable].mapping != mapping:
+            from hloipu_compiler.lowering.core.views import seen_as
 
-        return seen_as(builder, [base], shape, mapping=mapping)[0]
+            return seen_as(builder, [base], shape, mapping=mapping)[0]
     if context.last_uses[0] and base.variable in builder.scope.owned:
         return base
     return builder.compute(Copy(), [base], result, placement=placement)[0]

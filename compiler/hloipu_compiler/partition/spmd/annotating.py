@@ -163,6 +163,14 @@ class _Annotating:
                     error.span = self.module.span(op)
                     raise error
 
+    def _is_divided(self) -> bool:
+        """Whether the text says of anything how it is divided."""
+        return any(
+            "sharding" in op.attributes or "xla.sdy." in op.attributes.text("frontend_attributes")
+            for computation in self.module.computations
+            for op in computation.instructions
+        )
+
     # ---- the text ---------------------------------------------------------------------------
 
     def annotated(self, rules: Sequence[Rule]) -> Annotated:
@@ -171,6 +179,11 @@ class _Annotating:
         axes = ", ".join(f"{name}={size}" for name, size in sizes.items() if size > 1)
         count = self.mesh.device_count
         self.lines.insert(0, f"mesh: {axes or 'no axes'}, {count} device{'s' * (count != 1)}")
+        if count > 1 and not rules and not self._is_divided():
+            self.lines.append(
+                "nothing is divided over it, as the text has no shardings: --shard "
+                "PARAMETER=AXES,… says what is, --mesh auto looks for it"
+            )
         entry, ruled = self.module.entry, self._ruled(matched)
         results = self._ruled_results(matched)
         computations = tuple(

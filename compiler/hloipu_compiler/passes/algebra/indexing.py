@@ -38,16 +38,20 @@ LARGEST_START = 2**31 - 1
 
 
 def _only_place(draft: Draft, at: int, index_vector_dim: int) -> list[int] | None:
-    """Return the one index vector that a constant holds; None where there are several."""
-    op = draft.made[at]
-    shape = static(op.shape)
+    """Return the one index vector that constant numbers are; None where there are several.
+
+    One whose numbers are equal may be a broadcast of that number.
+    """
+    repeated, shape = repeating(draft, at), static(draft.shape(at))
+    op = draft.made[at if repeated is None else repeated.operands[0]]
     if shape is None or op.opcode != "constant":
         return None
     rest = [size for d, size in enumerate(shape.dimensions) if d != index_vector_dim]
-    if prod(rest) != 1:
-        return None
     values = constant_array(op)
-    return None if values is None else [int(value) for value in values.reshape(-1)]
+    if prod(rest) != 1 or values is None or values.size not in (1, shape.element_count):
+        return None
+    numbers = [int(value) for value in values.reshape(-1)]
+    return numbers * (shape.element_count // values.size)
 
 
 def _gather(draft: Draft, op: Instruction) -> Instruction | None:

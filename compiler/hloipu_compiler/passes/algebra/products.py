@@ -1,4 +1,4 @@
-"""Multiplies numbers of 8 bits and fewer as f16, which holds each of them exactly.
+"""Multiplies numbers of 8 bits and fewer as f16, which holds each exactly; complex ones by parts.
 
 The matrix units know f16 and f32 alone. A product of others is a loop that multiplies integers one
 by one, or that brings 8-bit floats to f16 on every tile that takes part, again in every piece:
@@ -11,6 +11,11 @@ by one, or that brings 8-bit floats to f16 on every tile that takes part, again 
 Floats of 8 bits and fewer are numbers of f16, and sums of them are kept in f32 either way. Sums of
 integers are exact in f32, in any order, while none can pass 2^24: longer ones of a `dot` are cut
 into pieces that cannot, which are added up as integers.
+
+Products that XLA:CPU made of f16 and other small numbers convert both sides to f32 first: they are
+taken from before that, as the products of such numbers are exact in f32, in which they are summed.
+
+A product of complex numbers is a loop, too: of many, the products of their parts take less.
 """
 
 from math import prod
@@ -30,7 +35,16 @@ from hloipu_compiler.passes.framework.rewriting import (
     with_operands,
 )
 from hloipu_compiler.plan.plan import Plan
-from hloipu_runtime.element_types import ELEMENT_TYPES, F32, GRIDS, PRED, S32, ElementType, Kind
+from hloipu_runtime.element_types import (
+    C64,
+    ELEMENT_TYPES,
+    F32,
+    GRIDS,
+    PRED,
+    S32,
+    ElementType,
+    Kind,
+)
 from hloipu_runtime.frozen import dataclass
 
 _F16 = ELEMENT_TYPES["f16"]
@@ -40,6 +54,9 @@ _LINE = 16
 """Pieces are multiples of this deep, which a position of the matrix units takes at once."""
 _MOST_PIECES = 64
 """Of one sum; assumed: longer ones, of 65,536 terms and more, stay as they are."""
+_MOVES = frozenset("broadcast copy reshape reverse slice transpose".split())
+_MANY_PRODUCTS = 1 << 21
+"""Of complex numbers: for fewer the steps of four products take more than their loop; assumed."""
 
 
 def _magnitude(kind: ElementType) -> int:
@@ -81,6 +98,11 @@ def _product(draft: Draft, x: Instruction) -> Instruction | None:
         return None
     if "algorithm" in x.attributes or "sparsity" in x.attributes:
         return None
+    if shape.element_type is C64:
+        return _complex_product(draft, x, shape)
+    if shape.element_type is F32 and all(_holds_halves(draft, at) for at in x.operands):
+        unconverted = tuple(_as_halves(draft, x, at) for at in x.operands)
+        return with_operands(x, unconverted)._replace(start=-1, end=-1)
     sources = tuple(_before_widening(draft, at) for at in x.operands)
     left, right = (static(draft.shape(at)) for at in sources)
     if left is None or right is None or not shape.element_count:
@@ -115,6 +137,62 @@ def _product(draft: Draft, x: Instruction) -> Instruction | None:
     return became(x, "convert", (total,))
 
 
+def _holds_halves(draft: Draft, at: int) -> bool:
+    """Whether the numbers of an f32 array are numbers of f16, converted and maybe moved."""
+    x = draft.made[at]
+    shape = static(x.shape)
+    source = static(draft.shape(x.operands[0])) if len(x.operands) == 1 else None
+    if shape is None or source is None or "sharding" in x.attributes:
+        return False
+    if shape.element_type is not F32:
+        return False
+    if x.opcode in _MOVES:
+        return _holds_halves(draft, x.operands[0])
+    kind = source.element_type
+    return x.opcode == "convert" and (kind is _F16 or _is_small_float(kind) or _magnitude(kind) > 0)
+
+
+def _as_halves(draft: Draft, like: Instruction, at: int) -> int:
+    """Return the f16 array that an array was converted from, moved as it was."""
+    x = draft.made[at]
+    if x.opcode == "convert":
+        return _half(draft, like, x.operands[0])
+    source, shape = _as_halves(draft, like, x.operands[0]), static(x.shape)
+    assert shape is not None
+    return draft.add(like, x.opcode, ArrayShape(_F16, shape.dimensions), (source,), x.attributes)
+
+
+def _complex_product(draft: Draft, x: Instruction, shape: ArrayShape) -> Instruction | None:
+    """Write a product of many complex numbers as four of their parts."""
+    left, right = (static(draft.shape(at)) for at in x.operands)
+    if left is None or right is None or not left.element_type is right.element_type is C64:
+        return None
+    if shape.element_count * _depth(x, left, right) < _MANY_PRODUCTS:
+        return None
+    sides = [
+        [draft.add(x, part, ArrayShape(F32, of.dimensions), (at,)) for part in ("real", "imag")]
+        for at, of in zip(x.operands, (left, right), strict=True)
+    ]
+    whole = ArrayShape(F32, shape.dimensions)
+
+    def product(*parts: int) -> int:
+        operands = tuple(side[part] for side, part in zip(sides, parts, strict=True))
+        name = draft.fresh_name(x.name)
+        return draft.append(x._replace(name=name, shape=whole, operands=operands, start=-1, end=-1))
+
+    real = draft.add(x, "subtract", whole, (product(0, 0), product(1, 1)))
+    imaginary = draft.add(x, "add", whole, (product(0, 1), product(1, 0)))
+    return became(x, "complex", (real, imaginary))
+
+
+def _depth(x: Instruction, left: ArrayShape, right: ArrayShape) -> int:
+    """Return how many products a number of the result is the sum of."""
+    labels = x.attributes.get("dim_labels")
+    if isinstance(labels, ConvolutionLabels):
+        return right.element_count // max(1, right.dimensions[labels.rhs.index("o")])
+    return prod(left.dimensions[d] for d in x.attributes.integers("lhs_contracting_dims"))
+
+
 def _half(draft: Draft, x: Instruction, at: int) -> int:
     shape = static(draft.shape(at))
     if shape is None or shape.element_type is _F16:
@@ -126,14 +204,12 @@ def _pieces(
     x: Instruction, left: ArrayShape, right: ArrayShape, longest: int
 ) -> list[tuple[int, int]]:
     """Return the ranges of terms that are summed in f32 at once; none where they cannot be cut."""
-    labels = x.attributes.get("dim_labels")
-    if isinstance(labels, ConvolutionLabels):
-        depth = right.element_count // right.dimensions[labels.rhs.index("o")]
-        return [(0, depth)] if depth <= longest else []
-    contracting = x.attributes.integers("lhs_contracting_dims")
-    depth = prod(left.dimensions[d] for d in contracting)
+    depth = _depth(x, left, right)
     if depth <= longest:
         return [(0, depth)]
+    if isinstance(x.attributes.get("dim_labels"), ConvolutionLabels):
+        return []
+    contracting = x.attributes.integers("lhs_contracting_dims")
     each = longest // _LINE * _LINE
     if len(contracting) > 1 or depth > each * _MOST_PIECES:
         return []
@@ -157,7 +233,7 @@ def _cut(draft: Draft, x: Instruction, side: str, at: int, piece: tuple[int, int
 @register
 @dataclass(frozen=True, slots=True)
 class NarrowProducts(Pass):
-    """Multiplies integers and floats of 8 bits and fewer as f16, where that is exact."""
+    """Multiplies small numbers as f16, where that is exact, and many complex ones by parts."""
 
     name: ClassVar[str] = "narrow-products"
     breaks: ClassVar[Facts] = frozenset({NO_DEAD_CODE})

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.codelets.core.codelet import Codelet
+from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 from hloipu_runtime.codelets.indexed.scatter import Scatter
+from hloipu_runtime.codelets.ops.move import Copy
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import ComputeSet, VertexGroup
+from hloipu_runtime.program.steps import ComputeSet, Repeat, RepeatWhile, VertexGroup
+from hloipu_runtime.program.uses import steps_within
 from tests.support.tile_runs import same_on_tiles
 
 MACHINES = {
@@ -125,16 +128,17 @@ ENTRY e {
 
 
 def test_an_update_in_a_loop_is_made_in_place() -> None:
+    """Whether elements of the state are all taken first, or each where it is used."""
     text = """
 HloModule m
 c {
-  s = (s32[], f32[300,4]) parameter(0)
+  s = (s32[], f32[300,4], f32[300,4]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   n = s32[] constant(20)
   ROOT lt = pred[] compare(i, n), direction=LT
 }
 b {
-  s = (s32[], f32[300,4]) parameter(0)
+  s = (s32[], f32[300,4], f32[300,4]) parameter(0)
   i = s32[] get-tuple-element(s), index=0
   x = f32[300,4] get-tuple-element(s), index=1
   one = s32[] constant(1)
@@ -143,22 +147,31 @@ b {
   v = f32[1,4] dynamic-slice(x, i, zero), dynamic_slice_sizes={1,4}
   w = f32[1,4] add(v, v)
   y = f32[300,4] dynamic-update-slice(x, w, j, zero)
-  ROOT o = (s32[], f32[300,4]) tuple(j, y)
+  log = f32[300,4] get-tuple-element(s), index=2
+  u = f32[300,4] dynamic-update-slice(log, v, j, zero)
+  ROOT o = (s32[], f32[300,4], f32[300,4]) tuple(j, y, u)
 }
 ENTRY e {
   x = f32[300,4] parameter(0)
   z = s32[] constant(0)
-  t = (s32[], f32[300,4]) tuple(z, x)
-  w = (s32[], f32[300,4]) while(t), condition=c, body=b
-  ROOT y = f32[300,4] get-tuple-element(w), index=1
+  t = (s32[], f32[300,4], f32[300,4]) tuple(z, x, x)
+  w = (s32[], f32[300,4], f32[300,4]) while(t), condition=c, body=b
+  y = f32[300,4] get-tuple-element(w), index=1
+  u = f32[300,4] get-tuple-element(w), index=2
+  ROOT r = (f32[300,4], f32[300,4]) tuple(y, u)
 }
 """
     x = drawn(300, 4)
     run = same_on_tiles(text, MACHINES["tiny"], [x])
-    expected = x.copy()
+    expected, log = x.copy(), x.copy()
     for turn in range(20):
+        log[turn + 1] = expected[turn]
         expected[turn + 1] = 2 * expected[turn]
     np.testing.assert_array_equal(run.exact[0], expected)
+    np.testing.assert_array_equal(run.exact[1], log)
+    (loop,) = (step for step in run.program.body.steps if isinstance(step, Repeat | RepeatWhile))
+    made = [step for step in steps_within(loop.body, run.program) if isinstance(step, ComputeSet)]
+    assert all(not isinstance(group.codelet, Copy) for step in made for group in step.groups)
 
 
 ROWS = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1"
@@ -372,3 +385,62 @@ ENTRY e {{
                  numbers(0, 20, 30, 4)]  # fmt: skip
     for machine in MACHINES.values():
         same_on_tiles(text, machine, arguments)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("base", ["negate(given)", "broadcast(filling), dimensions={}"])
+@pytest.mark.parametrize("at", [(1, 1), (-3, 9), (0, 2)])
+def test_a_large_update_at_a_known_place_is_exchanged(
+    machine: str, base: str, at: tuple[int, int]
+) -> None:
+    """No tile holds all of it, as where its place is not known."""
+    text = f"""
+HloModule m
+ENTRY e {{
+  given = f32[40,60] parameter(0)
+  u = f32[38,58] parameter(1)
+  filling = f32[] constant(5)
+  x = f32[40,60] {base}
+  a = s32[] constant({at[0]})
+  b = s32[] constant({at[1]})
+  y = f32[40,60] dynamic-update-slice(x, u, a, b)
+  ROOT r = (f32[40,60], f32[40,60]) tuple(y, given)
+}}
+"""
+    x, u = drawn(40, 60), 9 + drawn(38, 58)
+    run = same_on_tiles(text, MACHINES[machine], [x, u])
+    expected = -x if "given" in base else np.full_like(x, 5)
+    row, column = np.clip(at, 0, 2)
+    expected[row : row + 38, column : column + 58] = u
+    np.testing.assert_array_equal(run.exact[0], expected)
+    np.testing.assert_array_equal(run.exact[1], x)
+    assert not any(isinstance(x, DynamicUpdateSlice) for x in codelets(run.program))
+
+
+def test_shares_of_updates_lie_by_their_own_sizes() -> None:
+    """What the result's reader wishes has the result's sizes, of one row, and not the shares'."""
+    how = "update_window_dims={1,2}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}"
+    text = f"""
+HloModule m
+add {{
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}}
+ENTRY e {{
+  places = s32[5278,1] parameter(0)
+  x = f32[1,8,8] parameter(1)
+  u = f32[5278,8,8] parameter(2)
+  y = f32[1,8,8] scatter(x, places, u), {how}, index_vector_dim=1, to_apply=add
+  flat = f32[1,64] reshape(y)
+  chosen = pred[1,64] parameter(4)
+  other = f32[1,64] parameter(3)
+  ROOT r = f32[1,64] select(chosen, other, flat)
+}}
+"""
+    places, x, u = numbers(0, 1, 5278, 1), drawn(1, 8, 8), drawn(5278, 8, 8)
+    x, u = np.rint(9 * x), np.rint(9 * u)  # whose sums are exact in any order
+    chosen = np.arange(64).reshape(1, 64) % 3 == 0
+    run = same_on_tiles(text, MACHINES["gc200"], [places, x, u, drawn(1, 64), chosen])
+    expected = np.where(chosen, drawn(1, 64), (x + u.sum(0)).reshape(1, 64))
+    np.testing.assert_array_equal(run.exact[0], expected)

@@ -7,7 +7,7 @@ import pytest
 
 from hloipu_compiler.errors import CodegenError
 from hloipu_runtime.program.program import Program, Variable
-from tests.support.on_tiles import check_on_tiles, groups_of, programs_of, results_of
+from tests.support.on_tiles import Given, check_on_tiles, groups_of, programs_of, results_of
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(14)
@@ -162,6 +162,33 @@ def test_large_lapack_calls_are_cut(uplo: str) -> None:
         assert {g.codelet.name for g in groups_of(program)} >= {"cholesky", "triangular_solve"}
         for results in results_of(program, *failing):
             assert results[1] == 1
+
+
+@pytest.mark.parametrize(("side", "trans", "uplo"), ["LNL", "LTU", "RNU"])
+def test_a_small_lapack_solve_has_its_right_hand_sides_over_tiles(
+    side: str, trans: str, uplo: str
+) -> None:
+    n, count = 20, 60
+    shape = (n, count) if side == "L" else (count, n)
+    letters = f"side = {ord(side)} : ui8, trans_x = {ord(trans)} : ui8, uplo = {ord(uplo)} : ui8"
+    b = f"f32[{shape[0]},{shape[1]}]"
+    text = f"""HloModule m
+    ENTRY e {{
+      a = f32[{n},{n}] parameter(0)
+      b = {b} parameter(1)
+      ROOT x = {b} custom-call(a, b), custom_call_target="lapack_strsm_ffi",
+        api_version=API_VERSION_TYPED_FFI, backend_config={{diag = 78 : ui8, {letters}}}
+    }}"""
+    full = RNG.standard_normal((n, n)) + 9 * np.eye(n)
+    triangle = np.tril(full) if uplo == "L" else np.triu(full)
+    applied = triangle.T if trans == "T" else triangle
+    x = RNG.standard_normal(shape)
+    product = applied @ x if side == "L" else x @ applied
+    given: list[Array] = [full.astype(np.float32), product.astype(np.float32)]
+    gc200: list[Given] = [("gc200", {})]
+    (program,) = check_on_tiles(text, given, [x], relative=1e-3, absolute=1e-4, machines=gc200)
+    solving = [g for g in groups_of(program) if g.codelet.name == "triangular_solve"]
+    assert [g.tiles.count for g in solving] == [count]
 
 
 def _operands_of(program: Program, codelet: str) -> list[Variable]:

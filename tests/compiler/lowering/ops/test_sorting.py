@@ -165,3 +165,19 @@ def test_top_k_of_very_many_is_a_sort() -> None:
     order = np.argsort(-x, kind="stable")[:9000]
     for program in check_on_tiles(_top((40000,), 9000), [x], [x[order], order]):
         assert {"sort"} <= {g.codelet.name for g in groups_of(program)} <= {"sort", "iota"}
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("kind", ["f32", "s32"])
+def test_top_k_of_many_is_a_sort_where_that_takes_less(kind: str, largest: bool) -> None:
+    """Of equal ones the first come first, either way."""
+    numpy = {"f32": np.float32, "s32": np.int32}[kind]
+    x = RNG.integers(-40, 40, (2, 1200)).astype(numpy)
+    order = np.argsort(-x if largest else x, axis=-1, kind="stable")
+    gc200: list[Given] = [("gc200", {})]
+    for k, codelet in ((300, "sort"), (3, "topk_pieces")):
+        best = order[:, :k]
+        expected: list[Array] = [np.take_along_axis(x, best, -1), best]
+        text = _top((2, 1200), k, kind, largest=largest)
+        (program,) = check_on_tiles(text, [x], expected, machines=gc200)
+        assert codelet in {g.codelet.name for g in groups_of(program)}

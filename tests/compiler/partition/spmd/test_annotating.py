@@ -165,3 +165,10 @@ def test_the_command_line_and_the_call_say_the_same(tmp_path: Path) -> None:
     assert "agrees with" in checked
     who = run("explain", "sharding", "t", str(path), *flags)
     assert "w1: dimension 1 in 4 blocks (model): stated by an annotation" in who.out
+
+
+def test_a_mesh_that_divides_nothing_says_so() -> None:
+    mesh = (("data", 2),)
+    assert any(line.startswith("nothing is divided") for line in annotated(parse(MLP), mesh).lines)
+    divided = annotated(parse(MLP), mesh, MEGATRON[:1]), annotated(parse(ONE_DEVICE), mesh)
+    assert not any("nothing" in line for x in divided for line in x.lines)
