@@ -29,6 +29,7 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_work,
 )
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -172,7 +173,9 @@ class Reduce(Codelet):
         return run if self.body is None else self._by_numpy(run, operands, rank)
 
     def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
-        """Return sums of many elements of one operand, how it lies decided once."""
+        """Return sums of many elements of one operand, how it lies decided once; and searches."""
+        if self.body is not None:
+            return self._search_on_arrays(operands, results)
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS
 
         if self.monoid != "add" or self.parts or len(results) != 1 or _needs_finishing(self._type):
@@ -196,6 +199,48 @@ class Reduce(Codelet):
         return OnArrays(
             lambda: add(arrays[1], reduced(arrays[0]), out=arrays[2]), arrays, (0, 1, 2)
         )
+
+    def _search_on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return the search for an extremum in arrays that stay where they are."""
+        largest = self._keeps_largest
+        if largest is None or len(self.dimensions) != 1 or 0 in operands[0].data.shape:
+            return None
+        if not are_stored_once(operands[2:3]):
+            return None
+        from hloipu_runtime.codelets.ops.arg_reduction import search
+
+        rank, (d,) = len(results[0].grid), self.dimensions
+        kept: tuple[Any, ...] = (*shared_axes(operands[:2]), ...)
+        given = [x.data[kept] for x in operands[:2]]
+        targets = [x.data for x in results]
+        searches = []
+        if self.parts:
+            for start, stop, size in piece_runs(operands[0].part[d], self.parts[0]):
+                first = start // self.parts[0]
+                at = (slice(None),) * rank + (slice(first, first + (stop - start) // size),)
+                pieces = [
+                    moved(split(x, rank + d, start, stop, size), rank + d, rank) for x in given
+                ]
+                run = search(*pieces, rank + 1 + d, largest=largest)
+                searches.append((run, [x[at] for x in targets]))
+        else:
+            searches.append((search(*given, rank + d, largest=largest), targets))
+        arrays = [x.data for x in operands]
+        inits = [x[(*(0 for _ in x.shape), ...)] for x in arrays[2:3]]
+        compute = self.bound(operands, results)
+        worst, copyto = -np.inf if largest else np.inf, np.copyto
+
+        def search_all() -> None:
+            is_worst = all(init.item() == worst for init in inits)
+            for run, places in searches:
+                best = run() if is_worst else None
+                if best is None or (inits and np.count_nonzero(np.isinf(best[0]))):
+                    put(targets, compute(arrays, targets))
+                    return
+                for place, array in zip(places, best, strict=True):
+                    copyto(place, array)
+
+        return OnArrays(search_all, [], ())
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Let a monoid make results that nobody reads, but take in no such elements."""
