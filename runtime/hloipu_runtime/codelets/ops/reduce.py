@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -289,8 +289,15 @@ class Reduce(Codelet):
         for n, (row, block) in enumerate(zip(rows, results, strict=True)):
             if self.parts:
                 alone = replace(self, element_types=self.element_types[n : n + 1])
-                pieces = alone._pieces_of_one(writer.shapes[row], len(grid))
-                numbers.append(writer.computed(pieces, (row,), grid + block.part))
+                shape = writer.shapes[row]
+                numbers.append(
+                    writer.computed(
+                        alone._pieces_of_one(shape, len(grid)),
+                        (row,),
+                        grid + block.part,
+                        on_arrays=alone._added_as_numpy_does(shape, len(grid)),
+                    )
+                )
                 continue
             init = writer.first(first_init + n)
             number = writer.reduction(self.monoid, self.element_types[n], row, init, along)
@@ -311,6 +318,18 @@ class Reduce(Codelet):
         if not _needs_finishing(kind):
             return lambda x: reduced(seen(x))
         return lambda x: finish(reduced(seen(x)), kind)
+
+    def _added_as_numpy_does(self, shape: Sizes, rank: int) -> Any:
+        """Return `Call.on_arrays` of `_pieces_of_one`, where numpy adds up in the same order."""
+        from hloipu_runtime.codelets.core.call_writer import pieces_on_arrays
+        from hloipu_runtime.kernels.reduction import is_plain
+
+        seen = self._seen_in_pieces(shape, rank)
+        if seen is None or self.monoid != "add" or self._type not in ("f32", "f64"):
+            return None
+        axis = rank + len(self.parts) + self.dimensions[0]
+        is_one = len(self.dimensions) == 1 and is_plain(seen(np.empty(shape)).shape, axis)
+        return partial(pieces_on_arrays, seen, axis) if is_one else None
 
     def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
         """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.

@@ -1,11 +1,11 @@
 """Exchanges on tile memories."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.codelets.core.straight import copying
 from hloipu_runtime.program.mapping import Sizes, Span
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Transfer
@@ -67,7 +67,7 @@ def _copy(
 ) -> Callable[[], None]:
     """Return the action that copies between views of memories, which may move."""
     if source.moving is None and destination.moving is None:
-        return partial(np.copyto, to, taken)
+        return copying(to, taken)
     arrays = [to, taken]
     for at, storage in enumerate((destination, source)):
         if storage.moving is not None:
