@@ -188,6 +188,16 @@ def pieces_on_arrays(
     return [added] if into is out else [added, copying(out, into)]
 
 
+def numbers_on_arrays(
+    reduce: Callable[..., Array], starts: Array, axis: int, counted: int,
+    arguments: Sequence[Array], out: Array, take: Take,
+) -> list[Callable[[], object]]:  # fmt: skip
+    """Return reductions of integers from each start along an axis on, counted along another one."""
+    (x,) = arguments
+    into = np.moveaxis(out, counted, axis)
+    return [partial(reduce, x, starts, axis, x.dtype, into)]
+
+
 def _as_numpys(shape: Sizes, along: Sizes) -> tuple[Sizes, int]:
     """Return the shape in which an array is reduced along one axis, and that; -1: along several."""
     if len(shape) > 1 and along == tuple(range(len(shape))):

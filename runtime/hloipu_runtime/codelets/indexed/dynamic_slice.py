@@ -185,7 +185,7 @@ class DynamicSlice(Codelet):
         if taken is None or target is None or not together:
             return None
         arrays = [taken(source.data), target(result.data)]
-        at = _window_on_arrays(operands[1:], source.whole, result.whole)
+        at = _window_on_arrays(operands[1:], source.whole, result.whole, arrays[0])
         if at is None:
             return None
 
@@ -268,7 +268,7 @@ class DynamicUpdateSlice(Codelet):
         if target is None or taken is None or not together:
             return None
         arrays = [taken(window.data), target(result.data), data.data, result.data]
-        at = _window_on_arrays(operands[2:], data.whole, window.whole)
+        at = _window_on_arrays(operands[2:], data.whole, window.whole, arrays[1])
         if at is None:
             return None
         in_place = same_memory(data.data, result.data)
@@ -302,11 +302,11 @@ MOST_WINDOWS = 1 << 10
 
 
 def _window_on_arrays(
-    scalars: Blocks, whole: Sizes, window: Sizes
+    scalars: Blocks, whole: Sizes, window: Sizes, usual: Array
 ) -> Callable[[Array], Array] | None:
     """Return what takes the window of an array, a view, at starts that all tiles have stored once.
 
-    None if they do not. Views of the array that was given last are kept.
+    None if they do not. Views of the `usual` array are kept.
     """
     if not are_stored_once(scalars):
         return None
@@ -326,19 +326,17 @@ def _window_on_arrays(
 
         return window_of
     ((d, start, limit, size),) = moves
-    seen: Array | None = None
     views: dict[int, Array] = {}
 
     def kept_window_of(x: Array) -> Array:
-        nonlocal seen, views
         low = start()
         low = 0 if low < 0 else low if low < limit else limit
-        if x is not seen or len(views) > MOST_WINDOWS:
-            seen, views = x, {}
-        view = views.get(low)
+        view = views.get(low) if x is usual else None
         if view is None:
             everywhere[d] = slice(low, low + size)
-            view = views[low] = x[tuple(everywhere)]
+            view = x[tuple(everywhere)]
+            if x is usual and len(views) < MOST_WINDOWS:
+                views[low] = view
         return view
 
     return kept_window_of

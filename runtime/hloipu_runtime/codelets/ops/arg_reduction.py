@@ -88,9 +88,8 @@ def search(
     shape = turned.shape[:-1]
     if not few.size or few.shape[-1] != count:
         return lambda: None
-    starts = np.arange(prod(shape)) * count
-    few_starts = np.arange(0, few.size, count).reshape(few.shape[:-1])
-    few_starts = np.broadcast_to(few_starts, shape).reshape(-1)
+    find = _few_starts if prod(shape) <= _FEW_PLACES else _starts
+    starts, few_starts = find(shape, few.shape)
     is_row_major = turned.flags.c_contiguous
 
     def run() -> list[Array] | None:
@@ -111,6 +110,16 @@ def search(
         return [a.reshape(shape).transpose(back) for a in (values, best_places)]
 
     return run
+
+
+def _starts(rows: tuple[int, ...], few: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return where each row of values begins, and its row of the few places that repeat."""
+    *kept, count = few
+    of_places = np.arange(0, prod(few), count).reshape(kept)
+    return np.arange(prod(rows)) * count, np.broadcast_to(of_places, rows).reshape(-1)
+
+
+_few_starts = lru_cache(maxsize=256)(_starts)
 
 
 class _Writeable:

@@ -295,7 +295,7 @@ class Reduce(Codelet):
                         alone._pieces_of_one(shape, len(grid)),
                         (row,),
                         grid + block.part,
-                        on_arrays=alone._added_as_numpy_does(shape, len(grid)),
+                        on_arrays=alone._as_numpy_does(shape, len(grid)),
                     )
                 )
                 continue
@@ -319,17 +319,28 @@ class Reduce(Codelet):
             return lambda x: reduced(seen(x))
         return lambda x: finish(reduced(seen(x)), kind)
 
-    def _added_as_numpy_does(self, shape: Sizes, rank: int) -> Any:
-        """Return `Call.on_arrays` of `_pieces_of_one`, where numpy adds up in the same order."""
-        from hloipu_runtime.codelets.core.call_writer import pieces_on_arrays
+    def _as_numpy_does(self, shape: Sizes, rank: int) -> Any:
+        """Return `Call.on_arrays` of `_pieces_of_one`, where numpy takes the same order, or any."""
+        from hloipu_runtime.codelets.core.call_writer import numbers_on_arrays, pieces_on_arrays
         from hloipu_runtime.kernels.reduction import is_plain
 
+        if len(self.dimensions) != 1:
+            return None
+        (d,), kind = self.dimensions, ELEMENT_TYPES[self._type]
+        if kind.is_integer and kind.bits >= 8:
+            starts = np.arange(0, shape[rank + d], self.parts[0])
+            reduce = UFUNCS[self.monoid].reduceat
+            return (
+                partial(numbers_on_arrays, reduce, starts, rank + d, rank)
+                if shape[rank + d]
+                else None
+            )
         seen = self._seen_in_pieces(shape, rank)
         if seen is None or self.monoid != "add" or self._type not in ("f32", "f64"):
             return None
-        axis = rank + len(self.parts) + self.dimensions[0]
-        is_one = len(self.dimensions) == 1 and is_plain(seen(np.empty(shape)).shape, axis)
-        return partial(pieces_on_arrays, seen, axis) if is_one else None
+        axis = rank + 1 + d
+        is_same = is_plain(seen(np.empty(shape)).shape, axis)
+        return partial(pieces_on_arrays, seen, axis) if is_same else None
 
     def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
         """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.
