@@ -322,7 +322,8 @@ def _window_on_arrays(
             for d, start, limit, size in moves:
                 low = min(max(start(), 0), limit)
                 everywhere[d] = slice(low, low + size)
-            return x[tuple(everywhere)]
+            view: Array = x[tuple(everywhere)]
+            return view
 
         return window_of
     ((d, start, limit, size),) = moves

@@ -1,6 +1,6 @@
 """Joins candidates by a bitwise or: one part has each element's bits."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -42,8 +42,9 @@ class OrBits(Codelet):
     def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
         """Return the reduction of the very bits."""
         arrays = [_as_bits(block.data) for block in (*operands, *results)]
-        axis, reduce = len(operands[0].grid), np.bitwise_or.reduce
-        if arrays[0].itemsize != operands[0].data.itemsize or np.may_share_memory(*arrays):
+        axis, reduce = len(operands[0].grid), cast(Any, np.bitwise_or.reduce)
+        parts, joined = arrays
+        if parts.itemsize != operands[0].data.itemsize or np.may_share_memory(parts, joined):
             return None
         return OnArrays(lambda: reduce(arrays[0], axis, None, arrays[1]), arrays, (0, 1))
 

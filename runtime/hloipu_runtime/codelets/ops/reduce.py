@@ -209,24 +209,22 @@ class Reduce(Codelet):
             return None
         from hloipu_runtime.codelets.ops.arg_reduction import search
 
-        rank, (d,) = len(results[0].grid), self.dimensions
+        rank = len(results[0].grid)
+        axis = rank + self.dimensions[0]
         kept: tuple[Any, ...] = (*shared_axes(operands[:2]), ...)
-        given = [x.data[kept] for x in operands[:2]]
-        targets = [x.data for x in results]
-        searches = []
-        if self.parts:
-            for start, stop, size in piece_runs(operands[0].part[d], self.parts[0]):
-                first = start // self.parts[0]
-                at = (slice(None),) * rank + (slice(first, first + (stop - start) // size),)
-                pieces = [
-                    moved(split(x, rank + d, start, stop, size), rank + d, rank) for x in given
-                ]
-                run = search(*pieces, rank + 1 + d, largest=largest)
-                searches.append((run, [x[at] for x in targets]))
-        else:
-            searches.append((search(*given, rank + d, largest=largest), targets))
-        arrays = [x.data for x in operands]
-        inits = [x[(*(0 for _ in x.shape), ...)] for x in arrays[2:3]]
+        arrays, targets = [x.data for x in operands], [x.data for x in results]
+        x, places = arrays[0][kept], arrays[1][kept]
+        searches = [(search(x, places, axis, largest=largest), targets)] if not self.parts else []
+        for start, stop, size in piece_runs(x.shape[axis], self.parts[0]) if self.parts else []:
+            low = start // self.parts[0]
+            at = (slice(None),) * rank + (slice(low, low + (stop - start) // size),)
+            seen, numbers = (
+                moved(split(y, axis, start, stop, size), axis, rank) for y in (x, places)
+            )
+            run = search(seen, numbers, axis + 1, largest=largest)
+            searches.append((run, [target[at] for target in targets]))
+        first: tuple[Any, ...] = (*(0 for _ in results[0].grid), ...)
+        inits = [init[first] for init in arrays[2:3]]
         compute = self.bound(operands, results)
         worst, copyto = -np.inf if largest else np.inf, np.copyto
 

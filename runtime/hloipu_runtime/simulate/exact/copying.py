@@ -17,7 +17,7 @@ Pick = slice | NDArray[np.int64]
 
 def prepare_transfer(
     transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """Return the action of one transfer; raises TileFault where it leaves its variables."""
     views = views_of(transfer, source, destination, name)
     if not isinstance(views, tuple):
@@ -64,7 +64,7 @@ def views_of(
 
 def _copy(
     to: Array, taken: Array, source: TileStorage, destination: TileStorage
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """Return the action that copies between views of memories, which may move."""
     if source.moving is None and destination.moving is None:
         return copying(to, taken)

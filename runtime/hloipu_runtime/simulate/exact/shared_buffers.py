@@ -60,14 +60,12 @@ def shared_buffers(
         source, buffer = (program.variables[v] for v in (filling.source, filling.buffer))
         make = whole_place if filling.source in moving else _own_place
         at = places.get(filling.source) or make(filling.source, source)
-        place = None
-        if at is not None and isinstance(filling.how, s.Transfer):
-            if filling.buffer not in private:
-                place = _through(filling.how, at, source, buffer)
-        elif at is not None and (
-            filling.source not in private or not source.mapping.replicated_axes
-        ):
-            place = _repeated(filling.how, at, source, buffer)
+        how, place = filling.how, None
+        if at is not None and isinstance(how, s.Transfer):
+            place = None if filling.buffer in private else _through(how, at, source, buffer)
+        elif at is not None and isinstance(how, s.VertexGroup):
+            differs = filling.source in private and source.mapping.replicated_axes
+            place = None if differs else _repeated(how, at, source, buffer)
         if place is not None:
             places[filling.buffer] = place
             low, high = reaches.get(place.memory, (0, 0))

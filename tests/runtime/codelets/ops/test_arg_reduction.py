@@ -87,7 +87,8 @@ def test_a_prepared_search_sees_what_arrays_hold_now(
 ) -> None:
     """Against the body, one element after the other."""
     codelet = Reduce((1,), "", body("GT"), ("f32", "s32"), parts)
-    step, both = region(body("GT")), (np.empty((1, 4), np.float32), np.empty((1, 4), np.int32))
+    step = region(body("GT"))
+    both: list[np.ndarray] = [np.empty((1, 4), np.float32), np.empty((1, 4), np.int32)]
     inits = () if parts else (np.asarray(-INF, np.float32), np.asarray(0, np.int32))
     size = parts[0] if parts else 4
     pieces = -(-4 // size)
@@ -101,7 +102,8 @@ def test_a_prepared_search_sees_what_arrays_hold_now(
     )
     assert prepared is not None
     for row in ROWS:
-        both[0][0], both[1][0] = row, range(4)
+        both[0][0] = np.array(row, np.float32)
+        both[1][0] = np.arange(4)
         prepared.run()
         for n in range(pieces):
             columns = range(n * size, min(4, (n + 1) * size))
