@@ -1,10 +1,11 @@
-"""Sorting by an arbitrary comparator: Batcher's odd-even merge network on whole arrays.
+"""Sorting by an arbitrary comparator, and merging: Batcher's networks on whole arrays.
 
 K. E. Batcher, Sorting networks and their applications, AFIPS 1968. Each stage compares disjoint
 pairs `distance` apart with one call of the comparator for all rows and pairs: log2(n)^2 / 2 calls.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 
 import numpy as np
 
@@ -30,6 +31,31 @@ def argsort_by_comparator(rows: Sequence[Array], comparator: Callable[..., Array
         halves = [_halves(x, merge, distance) for x in (*columns, places)]
         _compare_exchange(halves, comparator, count if whole > count else None)
     return np.ascontiguousarray(places[:count].T).reshape(shape)
+
+
+def is_merged_fast(shape: tuple[int, ...], axis: int) -> bool:
+    """Whether `merge` takes less than numpy's sort: of few elements, in rows of many at once."""
+    length = shape[axis]
+    return length in (2, 4, 8) and length * length <= prod(shape[axis + 1 :])
+
+
+def merge(x: Array, axis: int) -> None:
+    """Bring integers, whose rows along an axis rise and fall once, into ascending order, in place.
+
+    Of a row, a power of two long, the lesser ones of all pairs half of it apart make one half that
+    rises and falls once, the greater ones the other.
+    """
+    apart = x.shape[axis] // 2
+    inner = prod(x.shape[axis + 1 :])
+    given, made = x, np.empty_like(x)
+    while apart:
+        pairs, halves = (each.reshape(-1, 2, apart * inner) for each in (given, made))
+        np.minimum(pairs[:, 0], pairs[:, 1], out=halves[:, 0])
+        np.maximum(pairs[:, 0], pairs[:, 1], out=halves[:, 1])
+        given, made = made, given
+        apart //= 2
+    if given is not x:
+        x[...] = given
 
 
 def _filled(x: Array, whole: int) -> Array:

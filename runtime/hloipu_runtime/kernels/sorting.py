@@ -115,6 +115,30 @@ def values_of_keys(ranks: Array, key: SortKey, like: Array) -> Array:
     return np.asarray(signed.view(like.dtype))
 
 
+def put_keys(x: Array, key: SortKey, out: Array) -> None:
+    """Write 32-bit integers that ascend in the order of `key`, of values of no more bits."""
+    if x.dtype.kind == "f":
+        total_order_keys(x if key.order == "total" else _equal(x), out)
+    elif x.dtype == np.uint32:
+        np.bitwise_xor(x, np.uint32(1 << 31), out=out.view(np.uint32))
+    else:
+        out[...] = x
+    if key.descending:
+        np.invert(out, out=out)
+
+
+def put_values(keys: Array, key: SortKey, out: Array) -> None:
+    """Invert `put_keys`."""
+    if key.descending:
+        keys = ~keys
+    if out.dtype.kind == "f":
+        from_total_order_keys(np.ascontiguousarray(keys), out.dtype, out)
+    elif out.dtype == np.uint32:
+        np.bitwise_xor(keys.view(np.uint32), np.uint32(1 << 31), out=out)
+    else:
+        out[...] = keys
+
+
 def packed_with(high: Array, low: Array) -> Array:
     """Return 64-bit integers of two halves, the shape being that of the low ones."""
     halves = np.empty((*low.shape, 2), "<u4")

@@ -277,7 +277,7 @@ class Device:
         Warns once (EngineSwapWarning) where it was there before what is there now.
         """
         with self._lock:
-            if resident in self.beside and self._together is not None:
+            if self._together is not None and resident in self.beside:
                 resident = self._together
             here = None if self._here is None else self._here()
             if here is resident:

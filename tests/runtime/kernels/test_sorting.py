@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from hloipu_runtime.kernels import sort_networks
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.sorting import Order, SortKey, sort
 from hloipu_runtime.kernels.topk import topk
@@ -122,3 +123,18 @@ def test_topk_of_other_types(dtype: str) -> None:
     listed = x.tolist()
     want = sorted(range(1000), key=listed.__getitem__, reverse=True)[:20]
     assert topk(x, 20)[1].tolist() == want
+
+
+@pytest.mark.parametrize("shape", [(3, 2, 5), (2, 4, 16), (1, 8, 64), (7, 8, 3), (5, 2, 1)])
+def test_rows_that_rise_and_fall_once_are_merged(shape: tuple[int, ...]) -> None:
+    """Also where they begin on their way down: against numpy's sort."""
+    rng = np.random.default_rng(shape[1])
+    x = np.sort(rng.integers(-9, 9, shape), axis=1)
+    falls = rng.integers(0, shape[1], shape[::2])
+    for row, inner in np.ndindex(falls.shape):
+        top = falls[row, inner]
+        x[row, top:, inner] = x[row, top:, inner][::-1]
+        x[row, :, inner] = np.roll(x[row, :, inner], rng.integers(shape[1]))
+    expected = np.sort(x, axis=1)
+    sort_networks.merge(x, 1)
+    assert np.array_equal(x, expected)

@@ -11,7 +11,15 @@ import numpy as np
 from hloipu_runtime.codelets.core.arranging import Labels, arranged
 from hloipu_runtime.codelets.core.expression import plan_of
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.straight import Array, Call, Sizes, Straight, Take, row_major
+from hloipu_runtime.codelets.core.straight import (
+    Array,
+    Call,
+    Sizes,
+    Straight,
+    Take,
+    copying,
+    row_major,
+)
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.kernels.core.monoids import UFUNCS, identity
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -82,12 +90,13 @@ class CallWriter:
         out: np.dtype[Any] | None = None,
         *,
         is_fresh: bool = True,
+        on_arrays: Callable[..., list[Callable[[], object]] | None] | None = None,
     ) -> int:
         """Return what a function makes of values; with a dtype it takes `out`."""
         made = self._number(shape)
         self._calls.append(
             Call(function, tuple(arguments), made, shape, out,
-                 is_fresh=is_fresh, takes_out=out is not None, in_place=False)
+                 is_fresh=is_fresh, takes_out=out is not None, in_place=False, on_arrays=on_arrays)
         )  # fmt: skip
         return made
 
@@ -141,13 +150,10 @@ class CallWriter:
         left = tuple(1 if d in along else n for d, n in enumerate(shape))
         is_fresh = monoid in ("add", "multiply")  # of one element an extremum is a view
         function = reducing(monoid, kind, shape, along)
-        made = self.computed(function, (number, init), left, is_fresh=is_fresh)
         seen, axis = _as_numpys(shape, along)
-        if monoid == "add" and kind in ("f32", "f64") and axis >= 0 and is_plain(seen, axis):
-            self._calls[-1] = self._calls[-1]._replace(
-                on_arrays=partial(_sum_on_arrays, seen, axis)
-            )
-        return made
+        is_sum = monoid == "add" and kind in ("f32", "f64") and axis >= 0 and is_plain(seen, axis)
+        prepare = partial(_sum_on_arrays, seen, axis) if is_sum else None
+        return self.computed(function, (number, init), left, is_fresh=is_fresh, on_arrays=prepare)
 
     def _number(self, shape: Sizes) -> int:
         number = len(self.shapes)
@@ -166,8 +172,30 @@ def _sum_on_arrays(
     into = sums.reshape([1 if d == axis else n for d, n in enumerate(seen)])
     return [
         partial(np.add.reduce, x.reshape(seen), axis, None, into, True),
-        partial(np.add, init, sums, out=out),
+        partial(np.add, init, sums, out),
     ]
+
+
+def pieces_on_arrays(
+    seen: Callable[[Array], Array], axis: int, arguments: Sequence[Array], out: Array, take: Take
+) -> list[Callable[[], object]] | None:
+    """Return sums of pieces along an axis, as `seen` shows them row-major, as numpy's own call."""
+    x = seen(arguments[0])
+    if not (x.flags.c_contiguous and np.may_share_memory(x, arguments[0])):
+        return None
+    into = out if out.flags.c_contiguous else take(out.shape, out.dtype)
+    added = partial(np.add.reduce, x, axis, None, into.reshape(np.delete(x.shape, axis)))
+    return [added] if into is out else [added, copying(out, into)]
+
+
+def numbers_on_arrays(
+    reduce: Callable[..., Array], starts: Array, axis: int, counted: int,
+    arguments: Sequence[Array], out: Array, take: Take,
+) -> list[Callable[[], object]]:  # fmt: skip
+    """Return reductions of integers from each start along an axis on, counted along another one."""
+    (x,) = arguments
+    into = np.moveaxis(out, counted, axis)
+    return [partial(reduce, x, starts, axis, x.dtype, into)]
 
 
 def _as_numpys(shape: Sizes, along: Sizes) -> tuple[Sizes, int]:

@@ -66,6 +66,8 @@ class Codelet:
     """Whether functional runs may compile it with others, where it is small: see `loop_writer`."""
     rearranges: ClassVar[bool] = False
     """Whether `run` without a place sees its operand in another form, the same for any values."""
+    repeats: ClassVar[Sizes | None] = None
+    """Where the result is its operand, repeated: for each dimension of that, the result's."""
     prepares_large: ClassVar[bool] = False
     """Whether `straight_on_grid` serves large parts as well."""
 

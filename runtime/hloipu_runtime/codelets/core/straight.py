@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from hloipu_runtime.kernels.core.blocks import aligned_empty, put
 from hloipu_runtime.kernels.core.quiet import quietly
@@ -206,7 +207,9 @@ def calls_on_arrays(
             out = take(call.shape, call.dtype) if place is None else place
             if function in _NAMED_OUT:
                 calls.append(partial(function, *arguments, out=out))
-            elif isinstance(function, np.ufunc):  # a named argument takes almost as long as a call
+            elif isinstance(function, np.ufunc) and function.signature is None:
+                calls += _elementwise(function, arguments, out)
+            elif isinstance(function, np.ufunc):
                 calls.append(partial(function, *arguments, out))
             else:
                 calls.append(partial(_write, out, partial(function, *arguments, out=out)))
@@ -248,7 +251,54 @@ def calls_on_arrays(
 
 def copying(target: Array, source: Array) -> Callable[[], object]:
     """Return a copy as a call, which takes half as long as one of `np.copyto`."""
-    return partial(target.__setitem__, ..., source)
+    source, target = _seen_simply(source, target)
+    return partial(target.__setitem__, ... if target.ndim else (), source)
+
+
+def _elementwise(
+    function: np.ufunc, arguments: Sequence[Any], out: Array
+) -> list[Callable[[], object]]:
+    """Return a ufunc as calls; a named argument would take almost as long as a call."""
+    *operands, target = _seen_simply(*arguments, out)
+    if target.ndim or not any(np.may_share_memory(x, target) for x in operands):
+        return [partial(function, *operands, target)]
+    # Of one element in place numpy takes three times as long as elsewhere.
+    made = np.empty_like(target)
+    return [partial(function, *operands, made), copying(target, made)]
+
+
+def _seen_simply(*given: Any) -> list[Array]:
+    """Return arrays as views of the fewest dimensions, in the order of the last one's memory.
+
+    All broadcast to that one; what is stored once becomes an array without dimensions. Numpy's loop
+    over one dimension, or over row-major arrays, starts three times as fast as over several.
+    """
+    arrays = [np.asarray(x) for x in given]
+    shape = arrays[-1].shape
+    if arrays[-1].size == 1 and all(x.size == 1 for x in arrays):
+        return [x.reshape(()) for x in arrays]
+    if all(not x.ndim or (x.shape == shape and x.flags.c_contiguous) for x in arrays):
+        return arrays
+    if not arrays[-1].size or any(x.ndim > len(shape) for x in arrays):
+        return arrays
+    spread = [*(np.broadcast_to(x, shape) for x in arrays[:-1]), arrays[-1]]
+    kept = [d for d, n in enumerate(shape) if n > 1]
+    sizes: list[int] = []
+    steps: list[list[int]] = []
+    """Of each dimension that is left: the strides of all arrays."""
+    for d in sorted(kept, key=lambda d: -abs(arrays[-1].strides[d])):
+        here = [x.strides[d] for x in spread]
+        if steps and all(a == b * shape[d] for a, b in zip(steps[-1], here, strict=True)):
+            sizes[-1] *= shape[d]
+            steps[-1] = here
+        else:
+            sizes.append(shape[d])
+            steps.append(here)
+    strides = [*zip(*steps, strict=True)]
+    return [
+        as_strided(x, sizes, each) if any(each) else as_strided(x, (), ())
+        for x, each in zip(spread, strides, strict=True)
+    ]
 
 
 _NAMED_OUT = (np.maximum, np.minimum)

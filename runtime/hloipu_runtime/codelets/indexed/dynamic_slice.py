@@ -185,10 +185,14 @@ class DynamicSlice(Codelet):
         if taken is None or target is None or not together:
             return None
         arrays = [taken(source.data), target(result.data)]
-        at = _window_on_arrays(operands[1:], source.whole, result.whole)
+        at = _window_on_arrays(operands[1:], source.whole, result.whole, arrays[0])
         if at is None:
             return None
-        return OnArrays(lambda: np.copyto(arrays[1], arrays[0][at()]), arrays, (0, len(operands)))
+
+        def run() -> None:
+            arrays[1][...] = at(arrays[0])
+
+        return OnArrays(run, arrays, (0, len(operands)))
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Say yes for ends of the window where the data ends as well."""
@@ -264,7 +268,7 @@ class DynamicUpdateSlice(Codelet):
         if target is None or taken is None or not together:
             return None
         arrays = [taken(window.data), target(result.data), data.data, result.data]
-        at = _window_on_arrays(operands[2:], data.whole, window.whole)
+        at = _window_on_arrays(operands[2:], data.whole, window.whole, arrays[1])
         if at is None:
             return None
         in_place = same_memory(data.data, result.data)
@@ -274,7 +278,7 @@ class DynamicUpdateSlice(Codelet):
         def run() -> None:
             if not in_place:
                 copy_into(arrays[3], arrays[2])
-            np.copyto(arrays[1][at()], arrays[0])
+            at(arrays[1])[...] = arrays[0]
 
         return OnArrays(run, arrays, (1, len(operands), 0, len(operands)))
 
@@ -293,10 +297,17 @@ class DynamicUpdateSlice(Codelet):
         return operand == 0
 
 
+MOST_WINDOWS = 1 << 10
+"""Kept as views, so many at most: some 100 bytes each (assumed to be enough for loops)."""
+
+
 def _window_on_arrays(
-    scalars: Blocks, whole: Sizes, window: Sizes
-) -> Callable[[], tuple[Any, ...]] | None:
-    """Return what says where a window is that all tiles have stored once; None if they do not."""
+    scalars: Blocks, whole: Sizes, window: Sizes, usual: Array
+) -> Callable[[Array], Array] | None:
+    """Return what takes the window of an array, a view, at starts that all tiles have stored once.
+
+    None if they do not. Views of the `usual` array are kept.
+    """
     if not are_stored_once(scalars):
         return None
     everywhere: list[Any] = [*(slice(0, size) for size in window), ...]  # a view without dimensions
@@ -305,14 +316,31 @@ def _window_on_arrays(
         for d, (scalar, size) in enumerate(zip(scalars, window, strict=True))
         if whole[d] > size
     ]
+    if len(moves) != 1:
 
-    def index() -> tuple[Any, ...]:
-        for d, start, limit, size in moves:
-            low = min(max(start(), 0), limit)
+        def window_of(x: Array) -> Array:
+            for d, start, limit, size in moves:
+                low = min(max(start(), 0), limit)
+                everywhere[d] = slice(low, low + size)
+            view: Array = x[tuple(everywhere)]
+            return view
+
+        return window_of
+    ((d, start, limit, size),) = moves
+    views: dict[int, Array] = {}
+
+    def kept_window_of(x: Array) -> Array:
+        low = start()
+        low = 0 if low < 0 else low if low < limit else limit
+        view = views.get(low) if x is usual else None
+        if view is None:
             everywhere[d] = slice(low, low + size)
-        return tuple(everywhere)
+            view = x[tuple(everywhere)]
+            if x is usual and len(views) < MOST_WINDOWS:
+                views[low] = view
+        return view
 
-    return index
+    return kept_window_of
 
 
 def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], tuple[slice, ...]]:

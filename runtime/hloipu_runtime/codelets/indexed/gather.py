@@ -190,14 +190,22 @@ class GatherCandidates(Codelet):
         batch_first = (*batch, *dims.offset_dims)
         entries_first = (0, *(1 + n for n in batch_first))
         box_of_result, box_of_table, box_of_places = target[0], table[0], places[0]
+        sizes = [high - low for low, high in target[1][1:]]
+        everywhere = np.indices([sizes[n] for n in batch], sparse=True)
+        has_all = (low, high) == (0, length)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             out = outs[0]
             if out is None:
                 return general(arrays, outs)
-            out[...] = 0
+            out.fill(0)
             indices = box_of_places(arrays[1])
             rows = clamp_starts(indices[column], length - 1)
+            if has_all:
+                picked = take(box_of_table(arrays[0]), indices).transpose(batch_first)
+                entry = rows // self.block - first
+                box_of_result(out).transpose(entries_first)[(entry, *everywhere)] = picked
+                return [out]
             inside = np.nonzero((rows >= low) & (rows < high))
             if inside[0].size:
                 local = np.array(indices, np.int64)

@@ -1,12 +1,12 @@
 """Joins candidates by a bitwise or: one part has each element's bits."""
 
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import delivered
-from hloipu_runtime.codelets.core.tensors import Array, Blocks, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, OnArrays, Tensors
 from hloipu_runtime.codelets.costs.moving import NO_WORK, packed_bytes
 from hloipu_runtime.codelets.ops.move import every_dimension
 from hloipu_runtime.machine.charges import over
@@ -38,6 +38,15 @@ class OrBits(Codelet):
         out = np.bitwise_or.reduce(bits, axis=axis)
         shape = (*source.grid, *source.part[1:])
         return [delivered(np.asarray(out).view(source.data.dtype).reshape(shape), results[0])]
+
+    def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return the reduction of the very bits."""
+        arrays = [_as_bits(block.data) for block in (*operands, *results)]
+        axis, reduce = len(operands[0].grid), cast(Any, np.bitwise_or.reduce)
+        parts, joined = arrays
+        if parts.itemsize != operands[0].data.itemsize or np.may_share_memory(parts, joined):
+            return None
+        return OnArrays(lambda: reduce(arrays[0], axis, None, arrays[1]), arrays, (0, 1))
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge a strided reduction of 64-bit words, which is assumed of an or.

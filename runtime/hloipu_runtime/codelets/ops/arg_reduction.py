@@ -4,8 +4,9 @@ A body of comparisons and choices alone depends on how its operands are ordered,
 else: what it does for one of each order is what it always does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -74,32 +75,66 @@ def best_of_places(x: Array, places: Array, dimension: int, *, largest: bool) ->
 
     None where places fall somewhere along it, or a value is a zero, whose sign the body decides.
     """
+    return search(x, places, dimension, largest=largest)()
+
+
+def search(
+    x: Array, places: Array, dimension: int, *, largest: bool
+) -> Callable[[], list[Array] | None]:
+    """Return `best_of_places` of these very arrays, to be called again and again."""
     order, back = _order(x.shape, x.strides, dimension)
     count = x.shape[dimension]
-    few = compact(places).transpose(order)
-    rows = contiguous(x.transpose(order))
+    few, turned = compact(places).transpose(order), x.transpose(order)
+    shape = turned.shape[:-1]
     if not few.size or few.shape[-1] != count:
-        return None
-    if few.size <= _FEW_PLACES:
-        never_fall = _never_fall(few.tobytes(), few.shape, few.dtype)
-    else:
-        never_fall = many_never_fall(few)
-    if not never_fall:
-        return None  # of equal values the first is not sure to have the lowest place
-    lines = rows.reshape(-1, count)
-    each = np.arange(len(lines))
-    at = np.asarray(lines.argmax(-1) if largest else lines.argmin(-1))
-    values = lines[each, at]
-    if np.count_nonzero(values) != values.size:
-        return None
-    if few.size == count:
-        best_places = few.reshape(count)[at]
-    elif few.size == rows.size and (few.shape == lines.shape or few.flags.c_contiguous):
-        best_places = few.reshape(lines.shape)[each, at]
-    else:
-        best_places = np.take_along_axis(few, at.reshape(*rows.shape[:-1], 1), -1)
-    shape = rows.shape[:-1]
-    return [a.reshape(shape).transpose(back) for a in (values, best_places)]
+        return lambda: None
+    find = _few_starts if prod(shape) <= _FEW_PLACES else _starts
+    starts, few_starts = find(shape, few.shape)
+    is_row_major = turned.flags.c_contiguous
+
+    def run() -> list[Array] | None:
+        if few.size <= _FEW_PLACES:
+            never_fall = _never_fall(few.tobytes(), few.shape, few.dtype)
+        else:
+            never_fall = many_never_fall(few)
+        if not never_fall:
+            return None  # of equal values the first is not sure to have the lowest place
+        lines = (turned if is_row_major else contiguous(turned)).reshape(-1, count)
+        if not lines.flags.writeable:
+            lines = np.asarray(_Writeable(lines))
+        at = lines.argmax(-1) if largest else lines.argmin(-1)
+        values = lines.reshape(-1).take(starts + at)
+        if np.count_nonzero(values) != values.size:
+            return None
+        if few.flags.c_contiguous:
+            best_places = few.reshape(-1).take(few_starts + at)
+        else:
+            best_places = np.take_along_axis(few, at.reshape(*shape, 1), -1)
+        return [a.reshape(shape).transpose(back) for a in (values, best_places)]
+
+    return run
+
+
+def _starts(rows: tuple[int, ...], few: tuple[int, ...]) -> tuple[Array, Array]:
+    """Return where each row of values begins, and its row of the few places that repeat."""
+    *kept, count = few
+    of_places = np.arange(0, prod(few), count).reshape(kept)
+    return np.arange(prod(rows)) * count, np.broadcast_to(of_places, rows).reshape(-1)
+
+
+_few_starts = lru_cache(maxsize=256)(_starts)
+
+
+class _Writeable:
+    """An array that may be read only as one that may be written, which nobody does.
+
+    numpy copies any other array before it looks for the place of an extremum.
+    """
+
+    def __init__(self, x: Array) -> None:
+        self.array = x
+        described = x.__array_interface__
+        self.__array_interface__ = {**described, "data": (described["data"][0], False)}
 
 
 @lru_cache(maxsize=256)

@@ -59,6 +59,15 @@ class Elementwise(Codelet):
         """That of its op, where it is one."""
         return f"{self.name}-{single_op(self.expression)}"
 
+    @property
+    def repeats(self) -> Sizes | None:  # type: ignore[override]  # nobody writes it
+        """The labels of the only operand, in order, where that is the only result."""
+        expression = self.expression
+        if len(self.labels) != 1 or expression.nodes or expression.results != (0,):
+            return None
+        (labels,) = self.labels
+        return labels if labels == tuple(sorted({*labels})) else None
+
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Return one label for each dimension of the result."""
         place = tuple(Index(d) for d in range(self.rank))

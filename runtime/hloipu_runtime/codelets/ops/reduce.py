@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +29,7 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_work,
 )
 from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -172,7 +173,9 @@ class Reduce(Codelet):
         return run if self.body is None else self._by_numpy(run, operands, rank)
 
     def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
-        """Return sums of many elements of one operand, how it lies decided once."""
+        """Return sums of many elements of one operand, how it lies decided once; and searches."""
+        if self.body is not None:
+            return self._search_on_arrays(operands, results)
         from hloipu_runtime.codelets.core.call_writer import MOST_ELEMENTS
 
         if self.monoid != "add" or self.parts or len(results) != 1 or _needs_finishing(self._type):
@@ -196,6 +199,46 @@ class Reduce(Codelet):
         return OnArrays(
             lambda: add(arrays[1], reduced(arrays[0]), out=arrays[2]), arrays, (0, 1, 2)
         )
+
+    def _search_on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
+        """Return the search for an extremum in arrays that stay where they are."""
+        largest = self._keeps_largest
+        if largest is None or len(self.dimensions) != 1 or 0 in operands[0].data.shape:
+            return None
+        if not are_stored_once(operands[2:3]):
+            return None
+        from hloipu_runtime.codelets.ops.arg_reduction import search
+
+        rank = len(results[0].grid)
+        axis = rank + self.dimensions[0]
+        kept: tuple[Any, ...] = (*shared_axes(operands[:2]), ...)
+        arrays, targets = [x.data for x in operands], [x.data for x in results]
+        x, places = arrays[0][kept], arrays[1][kept]
+        searches = [(search(x, places, axis, largest=largest), targets)] if not self.parts else []
+        for start, stop, size in piece_runs(x.shape[axis], self.parts[0]) if self.parts else []:
+            low = start // self.parts[0]
+            at = (slice(None),) * rank + (slice(low, low + (stop - start) // size),)
+            seen, numbers = (
+                moved(split(y, axis, start, stop, size), axis, rank) for y in (x, places)
+            )
+            run = search(seen, numbers, axis + 1, largest=largest)
+            searches.append((run, [target[at] for target in targets]))
+        first: tuple[Any, ...] = (*(0 for _ in results[0].grid), ...)
+        inits = [init[first] for init in arrays[2:3]]
+        compute = self.bound(operands, results)
+        worst, copyto = -np.inf if largest else np.inf, np.copyto
+
+        def search_all() -> None:
+            is_worst = all(init.item() == worst for init in inits)
+            for run, places in searches:
+                best = run() if is_worst else None
+                if best is None or (inits and np.count_nonzero(np.isinf(best[0]))):
+                    put(targets, compute(arrays, targets))
+                    return
+                for place, array in zip(places, best, strict=True):
+                    copyto(place, array)
+
+        return OnArrays(search_all, [], ())
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Let a monoid make results that nobody reads, but take in no such elements."""
@@ -244,8 +287,15 @@ class Reduce(Codelet):
         for n, (row, block) in enumerate(zip(rows, results, strict=True)):
             if self.parts:
                 alone = replace(self, element_types=self.element_types[n : n + 1])
-                pieces = alone._pieces_of_one(writer.shapes[row], len(grid))
-                numbers.append(writer.computed(pieces, (row,), grid + block.part))
+                shape = writer.shapes[row]
+                numbers.append(
+                    writer.computed(
+                        alone._pieces_of_one(shape, len(grid)),
+                        (row,),
+                        grid + block.part,
+                        on_arrays=alone._as_numpy_does(shape, len(grid)),
+                    )
+                )
                 continue
             init = writer.first(first_init + n)
             number = writer.reduction(self.monoid, self.element_types[n], row, init, along)
@@ -266,6 +316,29 @@ class Reduce(Codelet):
         if not _needs_finishing(kind):
             return lambda x: reduced(seen(x))
         return lambda x: finish(reduced(seen(x)), kind)
+
+    def _as_numpy_does(self, shape: Sizes, rank: int) -> Any:
+        """Return `Call.on_arrays` of `_pieces_of_one`, where numpy takes the same order, or any."""
+        from hloipu_runtime.codelets.core.call_writer import numbers_on_arrays, pieces_on_arrays
+        from hloipu_runtime.kernels.reduction import is_plain
+
+        if len(self.dimensions) != 1:
+            return None
+        (d,), kind = self.dimensions, ELEMENT_TYPES[self._type]
+        if kind.is_integer and kind.bits >= 8:
+            starts = np.arange(0, shape[rank + d], self.parts[0])
+            reduce = UFUNCS[self.monoid].reduceat
+            return (
+                partial(numbers_on_arrays, reduce, starts, rank + d, rank)
+                if shape[rank + d]
+                else None
+            )
+        seen = self._seen_in_pieces(shape, rank)
+        if seen is None or self.monoid != "add" or self._type not in ("f32", "f64"):
+            return None
+        axis = rank + 1 + d
+        is_same = is_plain(seen(np.empty(shape)).shape, axis)
+        return partial(pieces_on_arrays, seen, axis) if is_same else None
 
     def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
         """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.

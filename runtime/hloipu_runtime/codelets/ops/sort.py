@@ -14,7 +14,9 @@ Equal elements keep their order by a further operand, s32 `places`, which decide
 places from `count` on fill up the last part: they stand last, and their values get lost.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -24,18 +26,18 @@ from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.grids import share, spread
 from hloipu_runtime.codelets.core.labels import batch_labels, require
-from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Sizes, Tensors
 from hloipu_runtime.codelets.costs.sort import SortShape, sort_work
 from hloipu_runtime.kernels.core.extrema import has_negative_zero
-from hloipu_runtime.kernels.sort_networks import argsort_by_comparator
+from hloipu_runtime.kernels.sort_networks import argsort_by_comparator, is_merged_fast, merge
 from hloipu_runtime.kernels.sorting import (
     Comparator,
     SortKey,
     argsort_by_keys,
     ascending_keys,
-    packed_with,
+    put_keys,
+    put_values,
     sort,
-    values_of_keys,
 )
 from hloipu_runtime.machine.costs import TileWork
 from hloipu_runtime.machine.model import Machine
@@ -76,6 +78,10 @@ class Sort(Codelet):
         sizes, each = batch_labels(shape, (self.dimension,))
         return Indexing(sizes, (each,) * len(operands), (each,) * len(results))
 
+    def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
+        """Let it sort rows that nobody reads, but take in no elements that are none."""
+        return not any(ends[self.dimension] for ends in unused)
+
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Sort along the axis of the dimension; all tiles' rows are rows of one batch."""
         grid = operands[0].grid
@@ -83,8 +89,7 @@ class Sort(Codelet):
         shared = share(operands)
         backwards = _odd(operands[0], self.alternating) if self.alternating >= 0 else None
         if self._packs(shared.arrays) and shared.grid == grid:
-            key, count = self.keys[0], len(results)
-            return sort_packed(shared.arrays, axis, key, self.places, self.count, count, backwards)
+            return self._sorted_packed(shared.arrays, axis, [x.array for x in results], backwards)
         ordered = self._sorted(shared.arrays, axis, len(results))
         ordered = [spread(x, grid, shared.grid) for x in ordered]
         if backwards is None:
@@ -116,6 +121,81 @@ class Sort(Codelet):
             return False
         return arrays[self.keys[0].operand].itemsize <= 4
 
+    def _sorted_packed(
+        self,
+        arrays: list[Array],
+        axis: int,
+        places: Sequence[Array | None],
+        backwards: Array | None,
+    ) -> list[Array]:
+        """Sort along an axis by the only key, then by the operand of places, in cached pieces.
+
+        Keys are at most 32 bits wide. What there is no place for is fresh. `backwards`, which
+        broadcasts to the shape, tells which rows are sorted the other way round.
+        """
+        shape = arrays[0].shape
+        outs = [
+            np.empty(shape, x.dtype) if out is None else out
+            for x, out in zip(arrays, places, strict=False)
+        ]
+        turned = None
+        if backwards is not None:
+            turned = np.broadcast_to(-backwards.astype(np.int64), shape)
+        # As they lie in memory, where parts of tiles are interleaved.
+        order = sorted(range(len(shape)), key=lambda d: -abs(arrays[0].strides[d]))
+        given, made = ([x.transpose(order) for x in each] for each in (arrays, outs))
+        for rows in _cached_pieces(given[0].shape, order.index(axis)):
+            self._sort_piece(
+                [x[rows] for x in given],
+                order.index(axis),
+                [x[rows] for x in made],
+                None if turned is None else turned.transpose(order)[rows],
+            )
+        return outs
+
+    def _sort_piece(
+        self, arrays: list[Array], axis: int, outs: list[Array], turned: Array | None
+    ) -> None:
+        """Sort to `outs`: places from `count` on go last, keys of filling become zeros."""
+        key, count = self.keys[0], np.uint32(self.count)
+        x, at = np.ascontiguousarray(arrays[key.operand]), arrays[self.places].view(np.uint32)
+        filling = at >= count if np.maximum.reduce(at, None) >= count else None
+        if filling is not None:
+            x = np.where(filling, x.dtype.type(0), x)
+        is_invertible = _is_invertible(x, key)
+        key = replace(key, order="total") if is_invertible else key
+        packed = np.empty(x.shape, "<i8")
+        halves = packed.view("<i4").reshape(*packed.shape, 2)
+        low, high = halves[..., 0].view(np.uint32), halves[..., 1]
+        low[...] = at
+        put_keys(x, key, high)
+        if filling is not None:
+            # Its places are above all others, so that among equal ranks it goes last.
+            np.copyto(high, np.int32(0x7FFFFFFF), where=filling)
+        if turned is not None:
+            packed ^= turned
+        if not is_invertible or {key.operand, self.places} != set(range(len(arrays))):
+            order = np.argsort(packed, axis=axis)
+            wanted = [x if n == key.operand else arrays[n] for n in range(len(outs))]
+            for out, array in zip(outs, taken(wanted, order, axis), strict=True):
+                out[...] = array
+            return
+        if self.rises_and_falls and is_merged_fast(packed.shape, axis):
+            merge(packed, axis)
+        else:
+            packed.sort(axis=axis)
+        if turned is not None:
+            packed ^= turned
+        for n, out in enumerate(outs):
+            if n == self.places:
+                out.view(np.uint32)[...] = (
+                    packed  # the low half: a cast takes half of a strided copy
+                )
+            else:
+                put_values(high, key, out)
+                if filling is not None:
+                    np.copyto(out, out.dtype.type(0), where=low >= count)
+
     def _sorted(self, arrays: list[Array], axis: int, count: int) -> list[Array]:
         if self.places < 0:
             keys = self.keys or _comparator(self.comparator)
@@ -123,7 +203,7 @@ class Sort(Codelet):
         if arrays[0].size == 0:
             return arrays[:count]
         if self._packs(arrays):
-            return sort_packed(arrays, axis, self.keys[0], self.places, self.count, count)
+            return self._sorted_packed(arrays, axis, [None] * count, None)
         rows = [np.moveaxis(x, axis, -1) for x in arrays]
         order = self._order(rows)
         return [np.moveaxis(x, -1, axis) for x in taken(rows[:count], order, order.ndim - 1)]
@@ -166,66 +246,24 @@ def _odd(block: Block, dimension: int) -> Array:
     return np.asarray((outer + inner) % 2 == 1)
 
 
-_HIGH = np.uint64(0xFFFFFFFF00000000)
-
-
 CACHED_ELEMENTS = 1 << 15
 """Sorted at once: with what is made of each, some 30 bytes, they stay in a second-level cache."""
 
 
-def sort_packed(
-    arrays: Sequence[Array],
-    axis: int,
-    key: SortKey,
-    places: int,
-    count: int,
-    wanted: int,
-    backwards: Array | None = None,
-) -> list[Array]:
-    """Sort along an axis by `key`, then by the operand of places; those from `count` on go last.
-
-    Returns the first `wanted` arrays. Keys are at most 32 bits wide, places s32. Keys of filling
-    become zeros. `backwards`, which broadcasts to the shape, tells which rows are sorted the other
-    way round.
-    """
-    shape = arrays[0].shape
-    longest = max(range(len(shape)), key=lambda d: shape[d] * (d != axis))
-    step = max(1, CACHED_ELEMENTS * shape[longest] // max(arrays[0].size, 1))
-    if longest != axis and step < shape[longest]:
-        turns = None if backwards is None else np.broadcast_to(backwards, shape)
-        wholes = [np.empty(shape, x.dtype) for x in arrays[:wanted]]
-        for start in range(0, shape[longest], step):
-            rows = (*(slice(None),) * longest, slice(start, start + step))
-            part, turned = [x[rows] for x in arrays], None if turns is None else turns[rows]
-            pieces = sort_packed(part, axis, key, places, count, wanted, turned)
-            for whole, piece in zip(wholes, pieces, strict=True):
-                whole[rows] = piece
-        return wholes
-    x, at = np.ascontiguousarray(arrays[key.operand]), arrays[places].view(np.uint32)
-    filling = at >= np.uint32(count)
-    is_filled = bool(filling.any())
-    if is_filled:
-        x = np.where(filling, x.dtype.type(0), x)
-    ranks = ascending_keys(x, key)
-    packed = packed_with(ranks, at)
-    if is_filled:
-        # Its places are above all others, so that among equal ranks it goes last.
-        np.bitwise_or(packed, _HIGH, out=packed, where=filling)
-    turned = None if backwards is None else np.uint64(0) - backwards.astype(np.uint64)
-    if turned is not None:
-        packed ^= turned
-    if {key.operand, places} == set(range(len(arrays))) and _is_invertible(x, key):
-        packed.sort(axis=axis)
-        if turned is not None:
-            packed ^= turned
-        halves = packed.view("<u4").reshape(*packed.shape, 2)
-        at = halves[..., 0].copy()
-        values = values_of_keys(halves[..., 1].astype(ranks.dtype), key, x)
-        if is_filled:
-            np.copyto(values, values.dtype.type(0), where=at >= np.uint32(count))
-        return [at.view(np.int32) if n == places else values for n in range(wanted)]
-    order = np.argsort(packed, axis=axis)
-    return taken([x if n == key.operand else arrays[n] for n in range(wanted)], order, axis)
+def _cached_pieces(shape: Sizes, axis: int) -> Iterator[tuple[slice, ...]]:
+    """Yield indices that cut arrays between rows along an axis, in pieces as they lie in memory."""
+    d = next((d for d, n in enumerate(shape) if n > 1 and d != axis), axis)
+    if d == axis or prod(shape) <= CACHED_ELEMENTS:
+        yield ()
+        return
+    step = -(-CACHED_ELEMENTS * shape[d] // prod(shape))
+    for start in range(0, shape[d], step):
+        here = slice(start, min(start + step, shape[d]))
+        size = here.stop - here.start
+        for inner in (
+            _cached_pieces((*(1,) * d, size, *shape[d + 1 :]), axis) if size == 1 else [()]
+        ):
+            yield (*(slice(None),) * d, here, *inner[d + 1 :])
 
 
 def taken(arrays: Sequence[Array], order: Array, axis: int) -> list[Array]:

@@ -105,7 +105,7 @@ def begin_with_blas_threads() -> None:
 
     `give_back_blas_threads` ends that; pairs may be open in all threads, and nested.
     """
-    with _Process.changed:
+    with _Process.lock:
         if not _Process.blocks:
             _Process.single = None
         _Process.blocks += 1
@@ -113,7 +113,7 @@ def begin_with_blas_threads() -> None:
 
 def give_back_blas_threads() -> None:
     """Give BLAS the threads that it had, once the last block of all threads is left."""
-    with _Process.changed:
+    with _Process.lock:
         _Process.blocks -= 1
         if not _Process.blocks and _Process.single is not None:
             _set(single=False)
@@ -133,9 +133,10 @@ def _wait_and_set(*, single: bool) -> None:
 
 
 def _set(*, single: bool) -> None:
-    for library, threads in zip(blas_libraries(), _Process.given, strict=True):
-        if threads == 1:
-            continue  # it never had another number
+    # Those with one thread never had another number.
+    several = [n for n, threads in enumerate(_Process.given) if threads != 1]
+    for n in several:
+        library, threads = blas_libraries()[n], _Process.given[n]
         library.set_num_threads(1 if single else threads)
         # threadpoolctl lets the first thread that sets a number set all later ones; it is the lock
         # that orders those here.

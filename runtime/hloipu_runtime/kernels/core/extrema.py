@@ -14,16 +14,15 @@ from hloipu_runtime.kernels.core.blocks import Array
 _BLOCK_ELEMENTS = 1 << 16
 
 
-def total_order_keys(x: Array) -> Array:
+def total_order_keys(x: Array, out: Array | None = None) -> Array:
     """Return signed integers ordered as IEEE total order: -nan < -inf < .. -0 < +0 .. inf < nan."""
-    bits = np.ascontiguousarray(x).view(f"i{x.itemsize}").reshape(x.shape)
+    bits = x.view(f"i{x.itemsize}")
     magnitude = _highest(bits)
     # Negative floats order backwards in their bits: flip all but the sign.
     keys = np.empty(bits.shape, bits.dtype)
     np.right_shift(bits, bits.itemsize * 8 - 1, out=keys)
     np.bitwise_and(keys, magnitude, out=keys)
-    np.bitwise_xor(keys, bits, out=keys)
-    return keys
+    return np.asarray(np.bitwise_xor(keys, bits, out=keys if out is None else out))
 
 
 def _highest(x: Array) -> int:
@@ -31,11 +30,13 @@ def _highest(x: Array) -> int:
     return (1 << 8 * x.itemsize - 1) - 1
 
 
-def from_total_order_keys(keys: Array, dtype: np.dtype[Any]) -> Array:
+def from_total_order_keys(keys: Array, dtype: np.dtype[Any], out: Array | None = None) -> Array:
     """Invert `total_order_keys`."""
-    magnitude = _highest(keys)
-    signs = np.right_shift(keys, keys.itemsize * 8 - 1)
-    return np.asarray((signs & magnitude) ^ keys).view(dtype).reshape(keys.shape)
+    bits = np.empty(keys.shape, keys.dtype)
+    np.right_shift(keys, keys.itemsize * 8 - 1, out=bits)
+    np.bitwise_and(bits, _highest(keys), out=bits)
+    made = np.bitwise_xor(bits, keys, out=bits if out is None else out.view(keys.dtype))
+    return np.asarray(made).view(dtype)
 
 
 def extremum_keys(x: Array, monoid: str) -> Array:

@@ -1,11 +1,11 @@
 """Exchanges on tile memories."""
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hloipu_runtime.codelets.core.straight import copying
 from hloipu_runtime.program.mapping import Sizes, Span
 from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import Transfer
@@ -17,7 +17,7 @@ Pick = slice | NDArray[np.int64]
 
 def prepare_transfer(
     transfer: Transfer, source: TileStorage, destination: TileStorage, name: str
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """Return the action of one transfer; raises TileFault where it leaves its variables."""
     views = views_of(transfer, source, destination, name)
     if not isinstance(views, tuple):
@@ -64,10 +64,10 @@ def views_of(
 
 def _copy(
     to: Array, taken: Array, source: TileStorage, destination: TileStorage
-) -> Callable[[], None]:
+) -> Callable[[], object]:
     """Return the action that copies between views of memories, which may move."""
     if source.moving is None and destination.moving is None:
-        return partial(np.copyto, to, taken)
+        return copying(to, taken)
     arrays = [to, taken]
     for at, storage in enumerate((destination, source)):
         if storage.moving is not None:

@@ -171,6 +171,7 @@ class ExactEngine:
                 return [
                     action
                     for group in step.groups
+                    if not any(self.memories.lies_in_another(x.variable) for x in group.outputs)
                     for action in prepare_group(
                         group,
                         [self.memory(operand.variable) for operand in group.inputs],

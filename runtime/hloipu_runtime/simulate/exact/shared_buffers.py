@@ -1,9 +1,10 @@
-"""Receive buffers that need no memory of their own: views of the memory that they are copied from.
+"""Buffers that need no memory of their own: views of the memory that they are copied from.
 
 A buffer that one transfer fills as a whole holds what its source holds, until somebody writes
 there. Where nobody does before the buffer is read for the last time, no tile can tell whether it
 was copied, and the buffer is the source's memory, seen as the transfer's descriptor says: with one
-stride for each grid axis, 0 where parts are multicast, less than a part where parts overlap.
+stride for each grid axis, 0 where parts are multicast, less than a part where parts overlap. So is
+what vertices make that only repeat their parts of an operand.
 """
 
 from bisect import bisect_left, bisect_right
@@ -54,15 +55,19 @@ def shared_buffers(
     """
     places: dict[s.VariableId, Place] = {}
     reaches: dict[s.VariableId, tuple[int, int]] = {}
-    kept = {port.variable for port in program.state} | program.constants.keys() | private
-    for transfer in _Order(program).unwritten(kept):
-        source = program.variables[transfer.source]
-        buffer = program.variables[transfer.destination]
-        make = whole_place if transfer.source in moving else _own_place
-        at = places.get(transfer.source) or make(transfer.source, source)
-        place = None if at is None else _through(transfer, at, source, buffer)
+    kept = {port.variable for port in program.state} | program.constants.keys()
+    for filling in _Order(program).unwritten(kept):
+        source, buffer = (program.variables[v] for v in (filling.source, filling.buffer))
+        make = whole_place if filling.source in moving else _own_place
+        at = places.get(filling.source) or make(filling.source, source)
+        how, place = filling.how, None
+        if at is not None and isinstance(how, s.Transfer):
+            place = None if filling.buffer in private else _through(how, at, source, buffer)
+        elif at is not None and isinstance(how, s.VertexGroup):
+            differs = filling.source in private and source.mapping.replicated_axes
+            place = None if differs else _repeated(how, at, source, buffer)
         if place is not None:
-            places[transfer.destination] = place
+            places[filling.buffer] = place
             low, high = reaches.get(place.memory, (0, 0))
             first, last = reach(place, buffer)
             reaches[place.memory] = (min(low, first), max(high, last))
@@ -115,6 +120,21 @@ def _through(transfer: s.Transfer, at: Place, source: Variable, buffer: Variable
     return Place(at.memory, at.offset + shifted, strides)
 
 
+def _repeated(group: s.VertexGroup, at: Place, source: Variable, buffer: Variable) -> Place | None:
+    """Return where a result lies that only repeats its operand; None: it does not."""
+    labels = group.codelet.repeats
+    operand, result = group.inputs[0], group.outputs[0]
+    if labels is None or storage_dtype(source.element_type) != storage_dtype(buffer.element_type):
+        return None
+    if any(
+        (x.mapping.tiles, x.mapping.spans) != (group.tiles, each.spans)
+        for x, each in ((source, operand), (buffer, result))
+    ) or operand.spans != tuple(result.spans[d] for d in labels):
+        return None  # a part of an operand that is not the result's
+    strides = dict(zip(labels, at.strides, strict=True))
+    return Place(at.memory, at.offset, tuple(strides.get(d, 0) for d in range(len(buffer.shape))))
+
+
 def _reshaped(
     shape: Sizes, strides: Sizes, view: Sizes, dtype: "np.dtype[np.generic]"
 ) -> Sizes | None:
@@ -149,6 +169,16 @@ def reach(place: Place, buffer: Variable) -> tuple[int, int]:
     return offset + low, offset + high + storage_dtype(buffer.element_type).itemsize
 
 
+class _Filling(NamedTuple):
+    """What may fill a buffer as a whole, which nothing else of its step touches."""
+
+    number: int
+    block: "_Block"
+    source: s.VariableId
+    buffer: s.VariableId
+    how: s.Transfer | s.VertexGroup
+
+
 @dataclass(slots=True)
 class _Block:
     """A sequence: the numbers at which its steps begin."""
@@ -168,8 +198,7 @@ class _Order:
     def __init__(self, program: Program) -> None:
         self.program = program
         self._count = 0
-        self._filling: list[tuple[int, _Block, s.Transfer]] = []
-        """Transfers whose buffer no other one of their exchange touches."""
+        self._filling: list[_Filling] = []
         self._first: dict[s.VariableId, int] = {}
         self._last: dict[s.VariableId, int] = {}
         self._writes: defaultdict[s.VariableId, list[int]] = defaultdict(list)
@@ -178,15 +207,15 @@ class _Order:
         for body in (program.body, *program.functions.values()):
             self._number(body)
 
-    def unwritten(self, kept: Set[s.VariableId]) -> list[s.Transfer]:
-        """Return transfers whose source nobody writes while somebody will read the buffer.
+    def unwritten(self, kept: Set[s.VariableId]) -> list[_Filling]:
+        """Return fillings whose source nobody writes while somebody will read the buffer.
 
         They alone write the buffer, which is none of `kept`.
         """
         unwritten = []
         # Later ones first: who reads a buffer's buffer reads the buffer.
-        for number, block, transfer in reversed(self._filling):
-            source, buffer = transfer.source, transfer.destination
+        for filling in reversed(self._filling):
+            number, block, source, buffer, _ = filling
             first, last = self._first[buffer], self._last[buffer]
             if buffer in kept or self._writes[buffer] != [number]:
                 continue
@@ -197,7 +226,7 @@ class _Order:
                 bisect_left(at, number) < bisect_left(at, until)
                 for at in (self._writes[source], self._writes_of_calls[source])
             ):
-                unwritten.append(transfer)
+                unwritten.append(filling)
                 self._last[source] = max(self._last[source], last)
         return unwritten[::-1]
 
@@ -218,16 +247,14 @@ class _Order:
         for variable in written_by(step):
             self._writes[variable].append(number)
         match step:
-            case s.Exchange() if block is not None:
-                touches = Counter(
-                    v
-                    for transfer in step.transfers
-                    for v in (transfer.source, transfer.destination)
-                )
+            case s.Exchange() | s.ComputeSet() if block is not None:
+                ends = _ends(step)
+                touches = Counter(v for _, reads, writes in ends for v in (*reads, *writes))
                 self._filling += [
-                    (number, block, transfer)
-                    for transfer in step.transfers
-                    if touches[transfer.destination] == 1
+                    _Filling(number, block, reads[0], writes[0], how)
+                    for how, reads, writes in ends
+                    if len(reads) == len(writes) == touches[writes[0]] == 1
+                    and (isinstance(how, s.Transfer) or how.codelet.repeats is not None)
                 ]
             case s.Call():
                 if step.function not in self._written_by:
@@ -237,3 +264,16 @@ class _Order:
             case _:
                 for each in s.inner_steps(step):
                     self._number(each)
+
+
+_Ends = tuple[s.Transfer | s.VertexGroup, list[s.VariableId], list[s.VariableId]]
+"""A part of a step, the variables that it reads, and those that it writes."""
+
+
+def _ends(step: s.Exchange | s.ComputeSet) -> list[_Ends]:
+    if isinstance(step, s.Exchange):
+        return [(x, [x.source], [x.destination]) for x in step.transfers]
+    return [
+        (x, [operand.variable for operand in x.inputs], [result.variable for result in x.outputs])
+        for x in step.groups
+    ]

@@ -67,6 +67,8 @@ class TileProgram:
                 types = [variables[x.variable].element_type for x in operands]
                 storages = [self.memory(x.variable) for x in operands]
                 count = len(group.inputs)
+                if any(x.memory is None for x in storages[count:]):
+                    continue  # the result lies in its operand
                 for call in calls_of(group, storages[:count], storages[count:]):
                     if any(call.moving) or call.before:
                         raise Refused

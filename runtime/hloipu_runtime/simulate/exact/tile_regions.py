@@ -194,6 +194,7 @@ class TileRegion(RegionReductions, RegionProducts):
         """Add up many elements in the order in which they lie, as `Reduce.on_arrays` does."""
         if not isinstance(codelet, Reduce) or codelet.on_arrays(operands, results) is None:
             raise Refused
+        assert codelet.monoid  # reductions by a body are done in any order
         (x, init), axes = given, len(results[0].grid)
         along = _shifted(axes, codelet.dimensions)
         strides = None if x.view.flags.c_contiguous else x.view.strides

@@ -5,6 +5,7 @@ from itertools import pairwise, permutations, product
 import numpy as np
 import pytest
 
+from hloipu_runtime.codelets.core.expression import region
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.arg_reduction import by_places, keeps_largest, many_never_fall
 from hloipu_runtime.codelets.ops.reduce import Reduce
@@ -77,6 +78,40 @@ def test_numpy_searches_where_it_may() -> None:
     assert [int(y) for y in search(given, [None] * 2)] == [3, 1]
     with pytest.raises(AssertionError):
         search([x, given[1][::-1], *given[2:]], [None] * 2)
+
+
+@pytest.mark.parametrize("parts", [(), (3,), (2,)])
+@pytest.mark.parametrize("is_read_only", [False, True])
+def test_a_prepared_search_sees_what_arrays_hold_now(
+    parts: tuple[int, ...], is_read_only: bool
+) -> None:
+    """Against the body, one element after the other."""
+    codelet = Reduce((1,), "", body("GT"), ("f32", "s32"), parts)
+    step = region(body("GT"))
+    both: list[np.ndarray] = [np.empty((1, 4), np.float32), np.empty((1, 4), np.int32)]
+    inits = () if parts else (np.asarray(-INF, np.float32), np.asarray(0, np.int32))
+    size = parts[0] if parts else 4
+    pieces = -(-4 // size)
+    made = [np.empty((pieces, 1) if parts else (1,), x.dtype) for x in both]
+    given = [x.view() for x in both]
+    for x in given:
+        x.flags.writeable = not is_read_only
+    prepared = codelet.on_arrays(
+        [whole_block(x.shape)._replace(array=x) for x in (*given, *inits)],
+        [whole_block(x.shape)._replace(array=x) for x in made],
+    )
+    assert prepared is not None
+    for row in ROWS:
+        both[0][0] = np.array(row, np.float32)
+        both[1][0] = np.arange(4)
+        prepared.run()
+        for n in range(pieces):
+            columns = range(n * size, min(4, (n + 1) * size))
+            best = list(inits) or [x[0, columns[0]] for x in both]
+            for k in columns[0 if inits else 1 :]:
+                best = step(*best, *(x[0, k] for x in both))
+            found = [x[n, 0] if parts else x[0] for x in made]
+            assert [np.asarray(x).tobytes() for x in best] == [x.tobytes() for x in found], row
 
 
 @pytest.mark.parametrize("sizes", [(5, 7, 300), (3, 1, 2000), (2000, 1), (1300,)])

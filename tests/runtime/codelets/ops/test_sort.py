@@ -219,7 +219,7 @@ def test_rows_sorted_a_few_at_a_time_are_those_sorted_at_once(
     given = [x, places, x + 1]
     count = x.shape[axis] - 1
     key = SortKey(0)
-    found = sort.sort_packed(given, axis, key, 1, count, 3, turns)
+    found = Sort(axis, (key,), None, 0, 1, count)._sorted_packed(given, axis, [None] * 3, turns)
     for at in np.ndindex(turns.shape):
         row = (*at[:axis], slice(None), *at[axis + 1 :])
         order = np.lexsort((places[row], np.where(places[row] < count, x[row], np.inf)))

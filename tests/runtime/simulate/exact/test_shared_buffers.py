@@ -7,18 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hloipu_runtime.codelets.core.expression_form import Expression
+from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.mapping import Mapping, Span, Tiles, whole, whole_box
 from hloipu_runtime.program.program import Variable
 from hloipu_runtime.program.steps import (
     Call,
+    ComputeSet,
     Definition,
     Exchange,
+    Operand,
     Piece,
     Repeat,
     Sequence,
     StreamIn,
     StreamOut,
     Transfer,
+    VertexGroup,
 )
 from hloipu_runtime.simulate.exact.exact import ExactEngine
 from hloipu_runtime.simulate.exact.shared_buffers import shared_buffers
@@ -158,6 +163,35 @@ def test_who_must_have_a_copy_has_one(words: str, shared: str) -> None:
         naive.run()
         for (_, ours), (_, theirs) in zip(host.given, naive.host.given, strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+@each("offset", [0, 1])
+@each("is_overwritten", [False, True])
+def test_what_only_repeats_a_part_of_an_operand_lies_there(
+    offset: int, is_overwritten: bool
+) -> None:
+    """It has memory where vertices read other places than they write, or the operand changes."""
+    make = ProgramBuilder()
+    a = make.stream_in(make.variable((6,), ROWS))
+    b = make.variable((4, 6), Mapping(ROWS.tiles, (whole(4), *ROWS.spans)))
+    value = make.held[b] = make.value_like(b)
+    repeat, spans = Elementwise(Expression(("f32",), (), (0,)), ((1,),), 2), ROWS.spans
+    read = (spans[0]._replace(offset=offset, size=3 - offset),)
+    written = (whole(4), spans[0]._replace(size=3 - offset))
+    group = VertexGroup(
+        repeat, ROWS.tiles, (Operand(a, read),), (Operand(b, written),), (make.held[a],), (value,)
+    )
+    make.emit(ComputeSet((group,)))
+    if is_overwritten:
+        make.add([a, a], a)
+    make.stream_out(b)
+    program = make.program()
+    engine, host = ExactEngine(program), DrawnHost(program, 0)
+    engine.run(host)
+    assert engine.memories.lies_in_another(b) == (not offset and not is_overwritten)
+    given = DrawnHost(program, 0).take("in0").reshape(2, 3)[:, offset:]
+    found = host.given[0][1].reshape(4, 2, 3)[..., : 3 - offset]
+    np.testing.assert_array_equal(found, np.broadcast_to(given, found.shape))
 
 
 @each("changes", [{"receivers": ((0, 2),)}, {"box": ((0, 5),)}, {"box": ((0, 5),), "shift": (1,)}])
