@@ -13,6 +13,7 @@ from hloipu_runtime.simulate.functional.loop_turns import with_small_together
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
 from hloipu_runtime.simulate.functional.whole_sorts import with_whole_sorts
+from hloipu_runtime.simulate.functional.whole_transforms import with_whole_transforms
 
 
 def collapse(program: Program) -> Collapsed:
@@ -33,6 +34,7 @@ def _block(
     constants = dict(program.constants.values())
     nodes = _merged(program, list(_nodes(program, body, place)), results, constants)
     nodes = with_whole_sorts(nodes, program.values, results)
+    nodes = with_whole_transforms(nodes, program.values, results)
     nodes = with_row_chains(nodes, program.values, results, constants)
     nodes = with_small_together(nodes, program.values)
     own = set(given)
