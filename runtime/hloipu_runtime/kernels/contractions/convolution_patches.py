@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from hloipu_runtime.kernels.contractions.blas_threads import blas_matmul
 from hloipu_runtime.kernels.contractions.convolution_geometry import Axis
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import copy_into
 
 Sizes = tuple[int, ...]
 
@@ -63,7 +64,7 @@ def read_region(x: Array, axes: tuple[Axis, ...], order: tuple[int, ...]) -> Arr
     if not region.is_padded:
         return x[region.source]
     padded = _zeros((*x.shape[:3], *region.extents), order, x.dtype)
-    padded[region.target] = x[region.source]
+    copy_into(padded[region.target], x[region.source])
     return padded
 
 
@@ -105,7 +106,7 @@ def _idle(
     return []
 
 
-def _window_view(x: Array, axes: tuple[Axis, ...]) -> Array:
+def window_view(x: Array, axes: tuple[Axis, ...]) -> Array:
     """View as [group, batch, channel, out..., tap...]."""
     steps = x.strides[3:]
     return as_strided(
@@ -177,7 +178,7 @@ class _Patches:
         if self._padded is None:
             sources = self._seen(x)
         else:
-            self._inside[...] = x
+            copy_into(self._inside, x)
         if not self._buffers:
             self._make_buffers(sources)
         kernel = self._kernel(w)
@@ -185,7 +186,7 @@ class _Patches:
         for block, source, (patches, windows) in zip(
             self.blocks, sources, self._buffers, strict=True
         ):
-            np.copyto(windows, source)
+            copy_into(windows, source)
             self._multiply(kernel, patches, result, block)
         return self._canonical(result)
 
@@ -238,7 +239,7 @@ class _ChannelsLast(_Patches):
 
     def _seen(self, x: Array) -> list[Array]:
         # [group, batch, out..., tap..., channel]
-        view = _window_view(x, self.axes).transpose((0, 1, *range(3, 3 + 2 * self.rank), 2))
+        view = window_view(x, self.axes).transpose((0, 1, *range(3, 3 + 2 * self.rank), 2))
         return [view[:, images, rows] for images, rows in self.blocks]
 
     def _matrices(self, block: tuple[slice, slice], elements: int) -> Sizes:
@@ -285,10 +286,10 @@ class _ChannelsFirst(_Patches):
         taps, outs = range(3 + rank, 3 + 2 * rank), range(3, 3 + rank)
         if self._shares:
             # [group, channel, tap..., batch, out...]
-            view = _window_view(x, self.axes).transpose((0, 2, *taps, 1, *outs))
+            view = window_view(x, self.axes).transpose((0, 2, *taps, 1, *outs))
             return [view[(whole,) * (2 + rank) + block] for block in self.blocks]
         # [batch, group, channel, tap..., out...]
-        view = _window_view(x, self.axes).transpose((1, 0, 2, *taps, *outs))
+        view = window_view(x, self.axes).transpose((1, 0, 2, *taps, *outs))
         return [view[(images, *(whole,) * (2 + rank), rows)] for images, rows in self.blocks]
 
     def _matrices(self, block: tuple[slice, slice], elements: int) -> Sizes:

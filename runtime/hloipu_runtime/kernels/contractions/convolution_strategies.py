@@ -9,15 +9,28 @@ from math import prod
 
 import numpy as np
 
-from hloipu_runtime.kernels.contractions.contraction import DotDimensions, contract, mergeable
+from hloipu_runtime.kernels.contractions.contraction import (
+    DotDimensions,
+    arrangement,
+    contract,
+    mergeable,
+)
 from hloipu_runtime.kernels.contractions.convolution_geometry import Axis, clipped_outputs
-from hloipu_runtime.kernels.contractions.convolution_patches import convolve_patches, read_region
+from hloipu_runtime.kernels.contractions.convolution_patches import (
+    convolve_patches,
+    read_region,
+    window_view,
+)
+from hloipu_runtime.kernels.contractions.matmul import matmul
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous
 
 _MAX_PADDING_RATIO = 4
 _FEW_OUTPUTS = 64
 _MAX_ROW_BYTES = 1 << 26
 _MIN_ROWS = 8
+_MOST_WINDOW_BYTES = 1 << 20
+"""Of the windows of all outputs, up to which they are copied and multiplied together."""
 
 
 def convolve_axes(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
@@ -114,13 +127,21 @@ def convolve_outputs(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     if not mergeable(w, tuple(sorted(contracted, key=lambda d: -w.strides[d]))):
         w = np.ascontiguousarray(w)
     dims = DotDimensions((0,), (0,), contracted, contracted)
-    out = np.empty((*(a.out for a in axes), x.shape[0], x.shape[1], w.shape[1]), x.dtype)
-    for at in np.ndindex(*(a.out for a in axes)):
-        window = tuple(
-            slice(o * a.stride, o * a.stride + (a.kernel - 1) * a.dilation + 1, a.dilation)
-            for o, a in zip(at, axes, strict=True)
-        )
-        out[at] = contract(region[(slice(None), slice(None), slice(None), *window)], w, dims)
+    outs = tuple(a.out for a in axes)
+    # [out..., group, batch, channel, tap...]
+    windows = window_view(region, axes).transpose((*range(3, 3 + rank), 0, 1, 2, *range(-rank, 0)))
+    if prod(outs) * w.nbytes // w.shape[1] * x.shape[1] <= _MOST_WINDOW_BYTES:
+        left, right, *_ = arrangement(windows[(0,) * rank], w, dims)
+        turned = windows.transpose((*range(rank), *(rank + d for d in left.order)))
+        rows = contiguous(turned).reshape((prod(outs), *left.shape))
+        rows = rows.swapaxes(-1, -2) if left.is_turned else rows
+        columns = right.of(w)
+        product = matmul(rows, np.broadcast_to(columns, (len(rows), *columns.shape)))
+        out = product.reshape((*outs, *product.shape[1:]))
+    else:
+        out = np.empty((*outs, x.shape[0], x.shape[1], w.shape[1]), x.dtype)
+        for at in np.ndindex(*outs):
+            out[at] = contract(windows[at], w, dims)
     return out.transpose((rank, rank + 1, rank + 2, *range(rank)))
 
 
