@@ -4,6 +4,8 @@ Axes on which the kernel has one tap, or there is one output, need no window at 
 free or contracted dims, and are folded away before a strategy is chosen for the others.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import product as index_product
 from math import prod
 
@@ -87,17 +89,25 @@ def _unfolded(out: Array, free: list[int], windowed: list[int], axes: tuple[Axis
 
 
 def _convolve_windowed(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
+    return _strategy(x.shape, w.shape, axes, x.itemsize)(x, w, axes)
+
+
+@lru_cache(maxsize=1024)
+def _strategy(
+    x: tuple[int, ...], w: tuple[int, ...], axes: tuple[Axis, ...], item_bytes: int
+) -> Callable[[Array, Array, tuple[Axis, ...]], Array]:
+    """Return how operands of these shapes are convolved."""
     read = prod(axis.extent for axis in axes)
     if read > _MAX_PADDING_RATIO * prod(axis.size for axis in axes):
-        return convolve_taps(x, w, axes)
+        return convolve_taps
     outputs = prod(axis.out for axis in axes)
     few = outputs <= _FEW_OUTPUTS and outputs < prod(axis.kernel for axis in axes)
-    if few and (x.shape[1] >= _MIN_ROWS or x.shape[0] > 1):
-        return convolve_outputs(x, w, axes)
-    row_bytes = x.itemsize * x.shape[0] * w[0, 0].size * prod(axis.out for axis in axes[1:])
+    if few and (x[1] >= _MIN_ROWS or x[0] > 1):
+        return convolve_outputs
+    row_bytes = item_bytes * x[0] * prod(w[2:]) * prod(axis.out for axis in axes[1:])
     if row_bytes > _MAX_ROW_BYTES and any(axis.out > 1 for axis in axes[1:]):
-        return _convolve_halves(x, w, axes)
-    return convolve_patches(x, w, axes)
+        return _convolve_halves
+    return convolve_patches
 
 
 def _convolve_halves(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:

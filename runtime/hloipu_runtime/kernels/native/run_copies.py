@@ -58,14 +58,16 @@ def runs_of(
     shape: tuple[int, ...], source: tuple[int, ...], target: tuple[int, ...], item_bytes: int
 ) -> Runs | None:
     """Return the runs of an array of such strides; None: numpy is to copy it."""
-    if not prod(shape) or list(target) != sorted(target, reverse=True):
-        return None
-    sides = merged(shape, [source, target])
+    order = sorted(range(len(shape)), key=lambda d: -target[d])
+    sides = merged(
+        tuple(shape[d] for d in order),
+        [tuple(x[d] for d in order) for x in (source, target)],
+    )
     if not sides or sides[-1][1] != (item_bytes, item_bytes) or len(sides) > _OUTER + 1:
         return None
     run, outer = sides[-1][0] * item_bytes, sides[:-1]
     count = prod(n for n, _ in outer)
-    if run > LONGEST_BYTES or run == item_bytes or count < FEWEST_RUNS:
+    if not 0 < run <= LONGEST_BYTES or run == item_bytes or count < FEWEST_RUNS:
         return None
     outer = [(1, (0, 0))] * (_OUTER - len(outer)) + outer
     counts, strides = zip(*outer, strict=True)
