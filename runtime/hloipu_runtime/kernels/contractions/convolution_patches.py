@@ -121,9 +121,7 @@ def window_view(x: Array, axes: tuple[Axis, ...]) -> Array:
     )
 
 
-def _blocks(
-    images: int, first_out: int, unit_rows: int, row_bytes: int
-) -> Blocks:
+def _blocks(images: int, first_out: int, unit_rows: int, row_bytes: int) -> Blocks:
     """Cut images x outputs along the first axis into blocks; each such output is `unit_rows`."""
     limit = max(_BLOCK_BYTES, min(_LARGEST_BLOCK_BYTES, _MIN_ROWS * row_bytes))
     units = max(1, limit // max(unit_rows * row_bytes, 1))

@@ -101,7 +101,9 @@ def _steps(
         members += dict.fromkeys(positions)
         node = nodes[positions[0]]
         if not isinstance(node.what, Sort):
-            views = [seen_otherwise(nodes[n], v, table) for n, v in zip(positions, carried, strict=True)]
+            views = [
+                seen_otherwise(nodes[n], v, table) for n, v in zip(positions, carried, strict=True)
+            ]
             carried = tuple(v for v in views if v is not None)
             if len(carried) < len(views):
                 break
