@@ -7,7 +7,7 @@ Cython's users, as a capsule for each routine (scipy: `scipy.linalg.cython_lapac
 import ctypes
 import re
 from ctypes import c_int64
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 
 import numpy as np
@@ -43,7 +43,7 @@ def factorise_each(columns: Array, pivots: Array, info: Array) -> bool:
     return True
 
 
-@cache
+@lru_cache(maxsize=8)
 def _address(letter: str) -> int | None:
     """Return where the routine for a type lies; None: scipy has it not as is expected."""
     try:

@@ -34,7 +34,7 @@ class Runs(NamedTuple):
 
     bytes: int
     """Of a run."""
-    count: int
+    number: int
     arguments: tuple[int, ...]
     """Sizes of the dimensions around runs; bytes from one to the next in the source, in the target.
     """
@@ -45,7 +45,7 @@ def copy_runs(target: Array, source: Array) -> bool:
     runs = runs_of(source.shape, source.strides, target.strides, source.itemsize)
     if runs is None:
         return False
-    code = _kernel(runs.bytes).code_for(_RUN_WORK * runs.count)
+    code = _kernel(runs.bytes).code_for(_RUN_WORK * runs.number)
     if code is None:
         return False
     arguments = (*runs.arguments, address_of(source), address_of(target))
