@@ -1,11 +1,10 @@
 """Convolution as matrix products with patches of x, copied block by block into a small buffer.
 
 The buffer of patches stays in the cache between its copy and its product, which is what makes this
-as fast as the product alone on all but the smallest channel counts. Small buffers and the views of
-them are made ready once: making them takes as long as a small convolution.
+as fast as the product alone on all but the smallest channel counts. It is one for all convolutions
+that go one after the other; what pads a small x, and views of that, are made ready once for each.
 """
 
-from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -26,8 +25,8 @@ _MIN_ROWS = 96
 """Rows of patches per product, within the larger bound, lest each block repacks a deep kernel."""
 _MIN_COLUMNS = 192
 """Outputs of one image below which images share a product, lest each repacks the kernel."""
-_MOST_KEPT_BYTES = 1 << 21
-"""Of the buffers that are kept for the next convolution like this; *assumed*."""
+_MOST_KEPT_BYTES = 1 << 19
+"""Of a padded x whose memory is kept for the next convolution like this; *assumed*."""
 
 Blocks = list[tuple[slice, slice]]
 """Of images and of outputs along the first axis."""
@@ -136,6 +135,12 @@ def _blocks(images: int, first_out: int, unit_rows: int, row_bytes: int) -> Bloc
     ]
 
 
+@lru_cache(maxsize=8)
+def _idle_memories(dtype: np.dtype[Any]) -> list[Array]:
+    """Return the memories for a block's patches that no convolution uses."""
+    return []
+
+
 class _Patches:
     """What a convolution of one form needs beside its operands. One at a time may have it."""
 
@@ -158,17 +163,14 @@ class _Patches:
         if self._region.is_padded:
             self._padded = _zeros((*shape[:3], *self._region.extents), self._order(), dtype)
             self._inside = self._padded[self._region.target]
-        self._buffers: list[tuple[Array, Array]] = []
-        """For each block: patches as matrices, and as windows lie."""
         self._sources: list[Array] = []
         if self._padded is not None:
             self._sources = self._seen(self._padded)
 
     @property
     def kept_bytes(self) -> int:
-        """Of its buffers."""
-        buffers = {id(x): x.nbytes for x, _ in self._buffers}
-        return sum(buffers.values()) + (0 if self._padded is None else self._padded.nbytes)
+        """Of its own memory."""
+        return 0 if self._padded is None else self._padded.nbytes
 
     def convolve(self, x: Array, w: Array) -> Array:
         """Multiply block by block; the result is canonical, a view of its buffer."""
@@ -177,25 +179,25 @@ class _Patches:
             sources = self._seen(x)
         else:
             copy_into(self._inside, x)
-        if not self._buffers:
-            self._make_buffers(sources)
         kernel = self._kernel(w)
         result = np.empty(self._result_shape(), self.dtype)
-        for block, source, (patches, windows) in zip(
-            self.blocks, sources, self._buffers, strict=True
-        ):
+        idle, most = _idle_memories(self.dtype), max(source.size for source in sources)
+        usual = _BLOCK_BYTES // self.dtype.itemsize
+        try:
+            memory = idle.pop() if most <= usual else np.empty(most, self.dtype)
+        except IndexError:
+            memory = np.empty(usual, self.dtype)
+        shape: Sizes = ()
+        for block, source in zip(self.blocks, sources, strict=True):
+            if source.shape != shape:
+                shape = source.shape
+                windows = memory[: source.size].reshape(shape)
+                patches = memory[: source.size].reshape(self._matrices(block, source.size))
             copy_into(windows, source)
             self._multiply(kernel, patches, result, block)
+        if most <= usual:
+            idle.append(memory)
         return self._canonical(result)
-
-    def _make_buffers(self, sources: Sequence[Array]) -> None:
-        """Make a buffer, or one for each size of a block."""
-        made: dict[Sizes, tuple[Array, Array]] = {}
-        for block, source in zip(self.blocks, sources, strict=True):
-            if source.shape not in made:
-                patches = np.empty(self._matrices(block, source.size), self.dtype)
-                made[source.shape] = patches, patches.reshape(source.shape)
-            self._buffers.append(made[source.shape])
 
     def _order(self) -> Sizes:
         raise NotImplementedError
