@@ -18,6 +18,10 @@ from hloipu_runtime.kernels.native.settings import settings
 
 Sizes = tuple[int, ...]
 
+_MOST_LAID = 1 << 14
+"""Elements of a result that is laid row-major: a copy takes numpy a microsecond, and what reads
+small arrays is compiled, or adds up in another order, only where they lie so."""
+
 
 @dataclass(frozen=True, slots=True)
 class GatherDimensions:
@@ -168,7 +172,10 @@ def _placing(
             picked = picked.squeeze(gone)
         if single:
             picked = picked[new]
-        return picked if is_ordered else picked.transpose(order)
+        if is_ordered:
+            return picked
+        moved = picked.transpose(order)
+        return moved if moved.size > _MOST_LAID else np.ascontiguousarray(moved)
 
     return place
 

@@ -5,6 +5,7 @@ import numpy as np
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.extrema import total_order_keys
 from hloipu_runtime.kernels.core.movement import contiguous
+from hloipu_runtime.kernels.native.settings import settings
 from hloipu_runtime.kernels.sorting import (
     SortKey,
     argsort_by_keys,
@@ -32,13 +33,23 @@ def topk(x: Array, k: int, *, largest: bool = True) -> tuple[Array, Array]:
     compares them: NaN with a clear sign bit is greatest, with a set one least, +0 is above -0.
     """
     x = contiguous(x)
-    if 0 < x.shape[-1] <= _SHORT and x.itemsize <= 4 and x.dtype.kind in "fiu":
-        at = np.broadcast_to(np.arange(x.shape[-1], dtype=np.uint32), x.shape)
-        return best_pairs(x, at, k, largest=largest)
-    places = _all_places(x.reshape(-1, x.shape[-1]), k, largest=largest) if x.size else None
     shape = (*x.shape[:-1], k)
-    places = np.zeros(shape, np.int64) if places is None else places.reshape(shape)
-    return np.take_along_axis(x, places, axis=-1), places.astype(np.int32)
+    if not x.size or not k:
+        return np.zeros(shape, x.dtype), np.zeros(shape, np.int32)
+    rows = x.reshape(-1, x.shape[-1])
+    number, count = rows.shape
+    places = None
+    if k < count and settings().compiles:
+        from hloipu_runtime.kernels.native.best_of_rows import best_natively
+
+        places = best_natively(rows, k, largest=largest)
+    if places is None:
+        if count <= _SHORT and x.itemsize <= 4 and x.dtype.kind in "fiu":
+            at = np.broadcast_to(np.arange(count, dtype=np.uint32), x.shape)
+            return best_pairs(x, at, k, largest=largest)
+        places = _all_places(rows, k, largest=largest)
+    best = rows.reshape(-1).take(places + np.arange(0, number * count, count)[:, np.newaxis])
+    return best.reshape(shape), places.astype(np.int32).reshape(shape)
 
 
 def best_pairs(
@@ -61,13 +72,8 @@ def best_pairs(
 
 
 def _all_places(rows: Array, k: int, *, largest: bool) -> Array:
-    """Return the places of the k best of each row."""
+    """Return the places, int64, of the k best of each row."""
     number, count = rows.shape
-    from hloipu_runtime.kernels.native.best_of_rows import best_natively
-
-    best = best_natively(rows, k, largest=largest) if 0 < k < count else None
-    if best is not None:
-        return best
     if not 0 < _FEW * k <= count:
         return _places(rows, k, largest=largest)
     step = max(1, _BLOCK_ELEMENTS // count)

@@ -140,3 +140,11 @@ def test_starts_of_any_integer_type_are_clamped(
     found = clamp_starts(np.array(starts, dtype), limit)
     assert found.dtype == np.int64
     assert found.tolist() == clamped
+
+
+def test_small_slices_are_laid_row_major() -> None:
+    operand, indices = np.arange(6 * 8).reshape(6, 8), np.array([[3], [1], [7]])
+    columns = GatherDimensions((0,), (1,), (1,), 1)
+    picked = gather(operand, indices, columns, (6, 1))
+    np.testing.assert_array_equal(picked, operand[:, [3, 1, 7]])
+    assert picked.flags.c_contiguous

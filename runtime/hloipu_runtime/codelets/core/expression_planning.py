@@ -110,12 +110,14 @@ def saving(expression: Expression) -> float:
     """Return what a compiled kernel saves for each element, in roundings of narrow floats.
 
     An op that takes no rounding takes numpy about a sixteenth of one: 0.08 ns for an element in
-    cache against 1.2 ns. To cut floats to integers, with bounds, takes as long as rounding.
+    cache against 1.2 ns. To cut floats to integers, with bounds, takes as long as rounding, and so
+    do products and magnitudes of complex numbers.
     """
     saved = 0.0
     for node in expression.nodes:
         is_rounded = is_narrow(node.element_type) and node.op not in _NEVER_ROUNDED
-        if is_rounded or (node.op == "convert" and _cuts_floats(expression, node)):
+        is_long = node.op in ("abs", "multiply") and "c64" in _types(expression, node)
+        if is_rounded or is_long or (node.op == "convert" and _cuts_floats(expression, node)):
             saved += 1
         elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
             saved += _UNROUNDED

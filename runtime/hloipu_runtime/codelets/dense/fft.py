@@ -67,6 +67,14 @@ class Fft(Codelet):
         transformed = moved(fft(rows, self.kind, (self.length,)), last, axis)
         return [spread(transformed, grid, shared.grid)]
 
+    def bound(self, operands: Blocks, results: Blocks) -> Bound:
+        """Return `run`; of whole tensors the transform alone."""
+        if results[0].grid:
+            return super().bound(operands, results)
+        d, last = self.dimension, len(results[0].part) - 1
+        kind, lengths = self.kind, (self.length,)
+        return lambda arrays, _: [moved(fft(moved(arrays[0], d, last), kind, lengths), last, d)]
+
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of the cheaper of a row to a worker, and all workers on each row."""
         size = operands[0].shape[self.dimension]

@@ -36,6 +36,7 @@ from hloipu_runtime.kernels.contractions.dot import (
 )
 from hloipu_runtime.kernels.contractions.matmul import exact_integer
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import copy_into
 from hloipu_runtime.kernels.core.quiet import quietly
 
 
@@ -241,7 +242,7 @@ def _all_pieces(x: Array, w: Array, pieces: tuple[_Piece, ...], shape: tuple[int
             return part
         if result is None:
             result = _zeros_like_layout(part, shape)
-        result[every + piece.outs] = part
+        copy_into(result[every + piece.outs], part)
     return np.zeros(shape, x.dtype) if result is None else result
 
 

@@ -4,20 +4,35 @@ Axes on which the kernel has one tap, or there is one output, need no window at 
 free or contracted dims, and are folded away before a strategy is chosen for the others.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import product as index_product
 from math import prod
 
 import numpy as np
 
-from hloipu_runtime.kernels.contractions.contraction import DotDimensions, contract, mergeable
+from hloipu_runtime.kernels.contractions.contraction import (
+    DotDimensions,
+    arrangement,
+    contract,
+    mergeable,
+)
 from hloipu_runtime.kernels.contractions.convolution_geometry import Axis, clipped_outputs
-from hloipu_runtime.kernels.contractions.convolution_patches import convolve_patches, read_region
+from hloipu_runtime.kernels.contractions.convolution_patches import (
+    convolve_patches,
+    read_region,
+    window_view,
+)
+from hloipu_runtime.kernels.contractions.matmul import matmul
 from hloipu_runtime.kernels.core.blocks import Array
+from hloipu_runtime.kernels.core.movement import contiguous
 
 _MAX_PADDING_RATIO = 4
 _FEW_OUTPUTS = 64
 _MAX_ROW_BYTES = 1 << 26
 _MIN_ROWS = 8
+_MOST_WINDOW_BYTES = 1 << 20
+"""Of the windows of all outputs, up to which they are copied and multiplied together."""
 
 
 def convolve_axes(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
@@ -74,17 +89,25 @@ def _unfolded(out: Array, free: list[int], windowed: list[int], axes: tuple[Axis
 
 
 def _convolve_windowed(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
+    return _strategy(x.shape, w.shape, axes, x.itemsize)(x, w, axes)
+
+
+@lru_cache(maxsize=1024)
+def _strategy(
+    x: tuple[int, ...], w: tuple[int, ...], axes: tuple[Axis, ...], item_bytes: int
+) -> Callable[[Array, Array, tuple[Axis, ...]], Array]:
+    """Return how operands of these shapes are convolved."""
     read = prod(axis.extent for axis in axes)
     if read > _MAX_PADDING_RATIO * prod(axis.size for axis in axes):
-        return convolve_taps(x, w, axes)
+        return convolve_taps
     outputs = prod(axis.out for axis in axes)
     few = outputs <= _FEW_OUTPUTS and outputs < prod(axis.kernel for axis in axes)
-    if few and (x.shape[1] >= _MIN_ROWS or x.shape[0] > 1):
-        return convolve_outputs(x, w, axes)
-    row_bytes = x.itemsize * x.shape[0] * w[0, 0].size * prod(axis.out for axis in axes[1:])
+    if few and (x[1] >= _MIN_ROWS or x[0] > 1):
+        return convolve_outputs
+    row_bytes = item_bytes * x[0] * prod(w[2:]) * prod(axis.out for axis in axes[1:])
     if row_bytes > _MAX_ROW_BYTES and any(axis.out > 1 for axis in axes[1:]):
-        return _convolve_halves(x, w, axes)
-    return convolve_patches(x, w, axes)
+        return _convolve_halves
+    return convolve_patches
 
 
 def _convolve_halves(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
@@ -114,13 +137,21 @@ def convolve_outputs(x: Array, w: Array, axes: tuple[Axis, ...]) -> Array:
     if not mergeable(w, tuple(sorted(contracted, key=lambda d: -w.strides[d]))):
         w = np.ascontiguousarray(w)
     dims = DotDimensions((0,), (0,), contracted, contracted)
-    out = np.empty((*(a.out for a in axes), x.shape[0], x.shape[1], w.shape[1]), x.dtype)
-    for at in np.ndindex(*(a.out for a in axes)):
-        window = tuple(
-            slice(o * a.stride, o * a.stride + (a.kernel - 1) * a.dilation + 1, a.dilation)
-            for o, a in zip(at, axes, strict=True)
-        )
-        out[at] = contract(region[(slice(None), slice(None), slice(None), *window)], w, dims)
+    outs = tuple(a.out for a in axes)
+    # [out..., group, batch, channel, tap...]
+    windows = window_view(region, axes).transpose((*range(3, 3 + rank), 0, 1, 2, *range(-rank, 0)))
+    if prod(outs) * w.nbytes // w.shape[1] * x.shape[1] <= _MOST_WINDOW_BYTES:
+        left, right, *_ = arrangement(windows[(0,) * rank], w, dims)
+        turned = windows.transpose((*range(rank), *(rank + d for d in left.order)))
+        rows = contiguous(turned).reshape((prod(outs), *left.shape))
+        rows = rows.swapaxes(-1, -2) if left.is_turned else rows
+        columns = right.of(w)
+        product = matmul(rows, np.broadcast_to(columns, (len(rows), *columns.shape)))
+        out = product.reshape((*outs, *product.shape[1:]))
+    else:
+        out = np.empty((*outs, x.shape[0], x.shape[1], w.shape[1]), x.dtype)
+        for at in np.ndindex(*outs):
+            out[at] = contract(windows[at], w, dims)
     return out.transpose((rank, rank + 1, rank + 2, *range(rank)))
 
 

@@ -52,7 +52,7 @@ def matmul(lhs: Array, rhs: Array, out: Array | None = None) -> Array:
     if tiny and prod(lhs.shape[:-2]) >= _MANY_MATRICES:
         return _matrices_minor(lhs, rhs)
     if prod(lhs.shape[:-2]) >= _MANY_MATRICES and m * k * n <= _SMALL_PRODUCTS:
-        return _of_many(for_blas(lhs), for_blas(rhs), out)
+        return _of_many(lhs, rhs, out)
     return blas_matmul(for_blas(lhs), for_blas(rhs), 2.0 * m * k * n, out)
 
 
@@ -73,7 +73,11 @@ def multiplying(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> Callable[..., Arr
 
 
 def _of_many(a: Array, b: Array, out: Array | None = None) -> Array:
-    """Multiply many small matrices, by a compiled kernel where it gives the bits of BLAS."""
+    """Multiply many small matrices, by a compiled kernel where it gives the bits of BLAS.
+
+    The kernel takes them row-major alone, and BLAS may add up others in another order.
+    """
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     if settings().compiles and a.shape[:-2] == b.shape[:-2]:
         from hloipu_runtime.kernels.native.tiny_products import multiply_natively
 
@@ -89,6 +93,8 @@ def is_one_call(lhs: Array, rhs: Array) -> bool:
     (m, k), n, batch = lhs.shape[-2:], rhs.shape[-1], lhs.shape[:-2]
     if k == 1 or (batch and (m == n == 1 or m * k * n <= _TINY_PRODUCTS)):
         return False
+    if prod(batch) >= _MANY_MATRICES and m * k * n <= _SMALL_PRODUCTS:
+        return lhs.flags.c_contiguous and rhs.flags.c_contiguous
     return for_blas(lhs) is lhs and for_blas(rhs) is rhs
 
 

@@ -7,6 +7,7 @@ strides); `contiguous` turns any view into row-major memory in strips that stay 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import product
+from math import prod
 from types import EllipsisType
 
 import numpy as np
@@ -19,6 +20,9 @@ from hloipu_runtime.kernels.native.settings import settings
 
 STRIP_THRESHOLD_ELEMENTS = 1 << 14
 """Below this, one plain copy is as fast as strips."""
+
+NATIVE_THRESHOLD_ELEMENTS = 1 << 12
+"""From here on the call of a kernel, some 4 us, pays."""
 
 SMALLEST_STRIP_ELEMENTS = 1 << 10
 """Below this, a strip's call takes longer than its elements."""
@@ -44,34 +48,33 @@ def contiguous(x: Array) -> Array:
 
 def copy_into(target: Array, source: Array) -> None:
     """Copy, a transposed view in strips: each writes one cache line of every row of the target."""
-    if source.size < STRIP_THRESHOLD_ELEMENTS or source.shape != target.shape:
-        target[...] = source
-        return
-    if settings().compiles:
+    is_alike = source.shape == target.shape
+    if is_alike and source.size >= NATIVE_THRESHOLD_ELEMENTS and settings().compiles:
         from hloipu_runtime.kernels.native.copying import copy_natively
 
         if copy_natively(target, source):
             return
-    for strip in product(*_strips(target, source)):
+    if source.size < STRIP_THRESHOLD_ELEMENTS or not is_alike:
+        target[...] = source
+        return
+    for strip in _strips(source.shape, target.strides, source.strides, source.itemsize):
         target[strip] = source[strip]
 
 
-def _strips(target: Array, source: Array) -> list[list[slice]]:
-    """Return the pieces of each axis that a copy is cut into.
+@lru_cache(maxsize=4096)
+def _strips(
+    sizes: tuple[int, ...], target: tuple[int, ...], source: tuple[int, ...], item_bytes: int
+) -> list[tuple[slice, ...]]:
+    """Return the pieces that a copy between arrays of such strides is cut into.
 
     numpy goes through the target in its order. Before it comes to the axis along which the source's
     neighbours lie it is to read no more lines of the source than it writes elements of a line.
     """
-    sizes = source.shape
     strips = [[slice(None)] for _ in sizes]
-    order = sorted(
-        (axis for axis, n in enumerate(sizes) if n > 1), key=lambda axis: abs(target.strides[axis])
-    )
-    beside = [k for k, axis in enumerate(order) if abs(source.strides[axis]) == source.itemsize]
-    if not beside:
-        return strips
-    room, elements = max(1, LINE_BYTES // source.itemsize), source.size
-    for axis in order[: min(beside)]:
+    order = sorted((axis for axis, n in enumerate(sizes) if n > 1), key=lambda d: abs(target[d]))
+    beside = [k for k, axis in enumerate(order) if abs(source[axis]) == item_bytes]
+    room, elements = max(1, LINE_BYTES // item_bytes), prod(sizes)
+    for axis in order[: min(beside, default=0)]:
         step = min(room, sizes[axis])
         room = max(1, room // sizes[axis])
         count = -(-sizes[axis] // step)
@@ -79,7 +82,7 @@ def _strips(target: Array, source: Array) -> list[list[slice]]:
             break
         elements //= count
         strips[axis] = [slice(n, n + step) for n in range(0, sizes[axis], step)]
-    return strips
+    return list(product(*strips))
 
 
 def iota(shape: Sequence[int], dimension: int, element_type: str) -> Array:

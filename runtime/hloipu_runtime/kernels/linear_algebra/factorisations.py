@@ -70,7 +70,6 @@ def triangular_solve(
 
 def _solve(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
     n = a.shape[-1]
-    starts = range(0, n, _BLOCK)
     idle = _idle(a.shape, a.dtype, lower, unit_diagonal)
     try:
         inverses = idle.pop()  # asked for at once: a thread may take the last one
@@ -78,17 +77,17 @@ def _solve(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
         inverses = _Inverses(a.shape, a.dtype, lower, unit_diagonal)
     inverse = inverses.of(a)
     x = np.empty(b.shape, b.dtype)
-    for start in starts if lower else reversed(starts):
-        stop = min(start + _BLOCK, n)
+    blocks = inverses.blocks if lower else reversed(inverses.blocks)
+    for (start, stop), block in zip(blocks, inverse if lower else reversed(inverse), strict=True):
         rows, place = b[..., start:stop, :], x[..., start:stop, :]
         if lower and start > 0:
             rows = rows - matmul(a[..., start:stop, :start], x[..., :start, :])
         elif not lower and stop < n:
             rows = rows - matmul(a[..., start:stop, stop:], x[..., stop:, :])
-        _put_product(
-            matmul, inverse[..., start // _BLOCK, : stop - start, : stop - start], rows, place
-        )
-    if inverse.size <= _MOST_KEPT:
+        product = matmul(block, rows, place)
+        if product is not place:
+            place[...] = product
+    if inverses.size <= _MOST_KEPT:
         idle.append(inverses)
     return x
 
@@ -96,7 +95,7 @@ def _solve(a: Array, b: Array, lower: bool, unit_diagonal: bool) -> Array:
 class _Inverses:
     """Inverses of the blocks on the diagonal, and the calls that make them, which are prepared.
 
-    The inverse of [[A, 0], [C, D]] is [[A', 0], [-D' C A', D']], A' and D' the inverses of A and
+    The inverse of [[A, 0], [C, D]] is [[A', 0], [D' (-C) A', D']], A' and D' the inverses of A and
     D: sizes are doubled from 1 up, all blocks of one size at once.
     """
 
@@ -106,43 +105,47 @@ class _Inverses:
         *batch, n, _ = shape
         count = -(-n // _BLOCK)
         size = min(1 << (n - 1).bit_length(), _BLOCK)
-        blocks = np.zeros((*batch, count, size, size), dtype)
-        self._inverse = np.zeros_like(blocks)
-        ends = [(i * _BLOCK, min((i + 1) * _BLOCK, n)) for i in range(count)]
+        negated = np.zeros((*batch, count, size, size), dtype)
+        inverse = np.zeros_like(negated)
+        self.size = inverse.size
+        self.blocks = [(i * _BLOCK, min((i + 1) * _BLOCK, n)) for i in range(count)]
+        """Where each begins and ends."""
+        within = [
+            (..., i, *(slice(stop - start),) * 2) for i, (start, stop) in enumerate(self.blocks)
+        ]
+        self._inverse = [inverse[x] for x in within]
         self._places = [
-            (blocks[..., i, : stop - start, : stop - start], (..., *(slice(start, stop),) * 2))
-            for i, (start, stop) in enumerate(ends)
+            (negated[x], (..., *(slice(*ends),) * 2))
+            for x, ends in zip(within, self.blocks, strict=True)
         ]
         # The last block may be short; ones on its diagonal keep the rest of it invertible.
-        diagonal, inverted = (np.einsum("...ii->...i", x) for x in (blocks, self._inverse))
-        diagonal[...] = 1
+        diagonal, inverted = (np.einsum("...ii->...i", x) for x in (negated, inverse))
+        diagonal[...] = -1
         self._calls: list[Callable[[], object]] = []
         if unit_diagonal:
-            self._calls.append(partial(diagonal.fill, 1))
-        self._calls.append(partial(np.divide, np.ones((), dtype), diagonal, inverted))
+            inverted[...] = 1
+        else:
+            self._calls.append(partial(np.divide, -np.ones((), dtype), diagonal, inverted))
         half = 1
         while half < size:
             split = (*batch, count, size // (2 * half), 2 * half, size // (2 * half), 2 * half)
             pairs, known = (
-                np.einsum("...iaib->...iab", x.reshape(split)) for x in (blocks, self._inverse)
+                np.einsum("...iaib->...iab", x.reshape(split)) for x in (negated, inverse)
             )
             first, second = slice(0, half), slice(half, None)
             ends_of = (second, first) if lower else (first, second)
             right, left = (known[..., x, x] for x in reversed(ends_of))
             given, wanted = pairs[..., *ends_of], known[..., *ends_of]
-            corner, product = np.empty(given.shape, dtype), np.empty(given.shape, dtype)
+            corner = np.empty(given.shape, dtype)
             multiply = multiplying(given.shape, given.shape)
-            self._calls += [
-                _product_call(multiply, given, right, corner),
-                _product_call(multiply, left, corner, product),
-                partial(np.negative, product, wanted),
-            ]
+            self._calls.append(_product_call(multiply, given, right, corner))
+            self._calls.append(_product_call(multiply, left, corner, wanted))
             half *= 2
 
-    def of(self, a: Array) -> Array:
-        """Return the inverses for a batch of matrices, [..., block, row, column]."""
+    def of(self, a: Array) -> list[Array]:
+        """Return the inverse of each block, of all matrices of a batch."""
         for place, index in self._places:
-            place[...] = a[index]
+            np.negative(a[index], place)
         for call in self._calls:
             call()
         return self._inverse
@@ -153,13 +156,13 @@ def _product_call(
 ) -> Callable[[], object]:
     if isinstance(multiply, np.ufunc):
         return partial(multiply, a, b, out)
-    return partial(_put_product, multiply, a, b, out)
 
+    def put() -> None:
+        product = multiply(a, b, out)
+        if product is not out:
+            out[...] = product
 
-def _put_product(multiply: Callable[..., Array], a: Array, b: Array, out: Array) -> None:
-    product = multiply(a, b, out)
-    if product is not out:
-        out[...] = product
+    return put
 
 
 @lru_cache(maxsize=64)

@@ -15,6 +15,7 @@ from hloipu_runtime.kernels.linear_algebra.lapack_batches import (
     integer,
     letter,
 )
+from hloipu_runtime.kernels.native.settings import settings
 
 
 @cache
@@ -64,13 +65,23 @@ def getrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[A
     *batch, m, n = a.shape
     if not a.size:
         return [a.copy(), np.ones((*batch, min(m, n)), INT32), np.zeros(batch, INT32)]
-    routine = _routine("getrf", a.dtype)
     columns = np.array(a.swapaxes(-1, -2), order="C")  # as LAPACK has them, to be written over
-    made = [routine(x, 1) for x in columns.reshape(-1, n, m).swapaxes(-1, -2)]
-    pivots = np.array([x for _, x, _ in made], INT32).reshape(*batch, min(m, n))
-    info = np.array([x for *_, x in made], INT32).reshape(batch)
-    pivots += 1
+    pivots, info = np.empty((*batch, min(m, n)), INT32), np.empty(batch, INT32)
+    if not _factorised_natively(columns, pivots, info):
+        routine, failed = _routine("getrf", a.dtype), info.reshape(-1)
+        each = zip(columns.reshape(-1, n, m), pivots.reshape(-1, min(m, n)), strict=True)
+        for k, (matrix, places) in enumerate(each):
+            _, places[...], failed[k] = routine(matrix.T, 1)
+        pivots += 1
     return [np.array(columns.swapaxes(-1, -2), order="C"), pivots, info]
+
+
+def _factorised_natively(columns: Array, pivots: Array, info: Array) -> bool:
+    if info.size < 2 or not settings().compiles:
+        return False
+    from hloipu_runtime.kernels.linear_algebra.lapack_loops import factorise_each
+
+    return factorise_each(columns, pivots, info)
 
 
 def geqrf(operands: Sequence[Array], attributes: Mapping[str, object]) -> list[Array]:

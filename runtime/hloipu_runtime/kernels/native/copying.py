@@ -9,6 +9,7 @@ import numpy as np
 from hloipu_runtime.kernels.native.counted import CountedKernel
 from hloipu_runtime.kernels.native.llvm import address_of
 from hloipu_runtime.kernels.native.loop import loads
+from hloipu_runtime.kernels.native.run_copies import copy_runs
 
 Array = np.ndarray[Any, Any]
 
@@ -30,12 +31,12 @@ class Copy(NamedTuple):
 
 
 def copy_natively(target: Array, source: Array) -> bool:
-    """Copy a transposed array; say if it was done."""
+    """Copy an array that is transposed, or of short runs; say if it was done."""
     if source.dtype != target.dtype:
         return False
     copy = copy_of(source.shape, source.strides, target.strides, source.itemsize)
     if copy is None:
-        return False
+        return copy_runs(target, source)
     code = _kernel(8 * source.itemsize, copy.side).code_for(source.size)
     if code is None:
         return False

@@ -20,8 +20,8 @@ Array = np.ndarray[Any, Any]
 
 MOST_ROW, MOST_TERMS = 16, 64
 """Elements of a row of the result, and of a matrix on the left: their vectors are in registers."""
-_CALL_WORK = 16
-"""Of BLAS for a matrix, in roundings."""
+_CALL_WORK, _TERM_WORK = 16, 0.5
+"""Of BLAS for a matrix, and for each of its terms, in roundings."""
 _TRIED = 64
 """Matrices of random numbers, of which each element has BLAS's bits only in BLAS's order."""
 _KEPT = 0.25
@@ -41,7 +41,8 @@ def multiply_natively(a: Array, b: Array, out: Array | None = None) -> Array | N
         out = np.empty((*a.shape[:-1], n), a.dtype)
     if not all(x.flags.c_contiguous for x in (a, b, out)):
         return None
-    code = _kernel(kind, m, k, n).code_for(_CALL_WORK * prod(a.shape[:-2]))
+    work = _CALL_WORK + _TERM_WORK * m * k * n
+    code = _kernel(kind, m, k, n).code_for(work * prod(a.shape[:-2]))
     if code is None or not _is_blas(kind, m, k, n):
         return None
     _multiply(code, a, b, out)

@@ -14,6 +14,7 @@ from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
 from hloipu_runtime.simulate.functional.whole_scatters import with_whole_scatters
 from hloipu_runtime.simulate.functional.whole_sorts import with_whole_sorts
+from hloipu_runtime.simulate.functional.whole_transforms import with_whole_transforms
 
 
 def collapse(program: Program) -> Collapsed:
@@ -35,6 +36,7 @@ def _block(
     nodes = with_whole_scatters(list(_nodes(program, body, place)), program.values, results)
     nodes = _merged(program, nodes, results, constants)
     nodes = with_whole_sorts(nodes, program.values, results)
+    nodes = with_whole_transforms(nodes, program.values, results)
     nodes = with_row_chains(nodes, program.values, results, constants)
     nodes = with_small_together(nodes, program.values)
     own = set(given)

@@ -101,7 +101,9 @@ def _steps(
         members += dict.fromkeys(positions)
         node = nodes[positions[0]]
         if not isinstance(node.what, Sort):
-            views = [_view(nodes[n], v, table) for n, v in zip(positions, carried, strict=True)]
+            views = [
+                seen_otherwise(nodes[n], v, table) for n, v in zip(positions, carried, strict=True)
+            ]
             carried = tuple(v for v in views if v is not None)
             if len(carried) < len(views):
                 break
@@ -126,7 +128,7 @@ def _steps(
     return []
 
 
-def _view(node: Node, value: ValueId, table: Sequence[Value]) -> ValueId | None:
+def seen_otherwise(node: Node, value: ValueId, table: Sequence[Value]) -> ValueId | None:
     """Return what a node makes of a value if that is the same in another shape."""
     what = node.what
     if not isinstance(what, Definition) or what.base is not None or len(what.pieces) != 1:

@@ -306,3 +306,20 @@ def test_huge_dilation_and_padding_need_little_memory() -> None:
     win = window(1, strides=(far,), padding=((far, 0),), dilation=(far,))
     result = convolution(lhs, rhs, dimensions("b0f_0io->b0f"), win, "f64")
     assert result.tolist() == [[[2.0, 2.0, 2.0]]]
+
+
+@pytest.mark.parametrize("labels", ["bf01_oi01->bf01", "b01f_01io->b01f"])
+def test_what_is_kept_for_the_next_convolution_leaves_results_alone(labels: str) -> None:
+    generator, dims = np.random.default_rng(5), dimensions(labels)
+    sizes = {"b": 3, "f": 4, "i": 4, "o": 5, "0": 7, "1": 8}
+    left, right = labels.split("->")[0].split("_")
+    win = window(2, padding=((1, 1), (2, 0)))
+    results, wanted = [], []
+    for _ in range(3):
+        x = generator.standard_normal([sizes[d] for d in left]).astype(np.float32)
+        w = generator.standard_normal([{**sizes, "0": 3, "1": 3}[d] for d in right])
+        w = w.astype(np.float32)
+        results.append(convolution(x, w, dims, win, "f32"))
+        wanted.append(reference(x, w, dims, win))
+    for made, expected in zip(results, wanted, strict=True):
+        np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-5)

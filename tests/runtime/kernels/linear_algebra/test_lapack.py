@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 from hloipu_runtime.errors import UnsupportedError, UsageError
-from hloipu_runtime.kernels.linear_algebra import lapack_scipy
+from hloipu_runtime.kernels.linear_algebra import lapack_loops, lapack_scipy
 from hloipu_runtime.kernels.linear_algebra.lapack import LAPACK_TARGETS
+from hloipu_runtime.kernels.native.settings import Settings, is_there, native_kernels
+from tests.support.native_cases import AT_ONCE
 
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 ROUTINES = "potrf trsm gesdd getrf geqrf geqp3 gesvd geev gees gehrd gtsv".split()
@@ -181,6 +183,24 @@ class TestFactorisations:
         product[..., 1:, :] += low[..., 1:, None] * x[..., :-1, :]
         product[..., :-1, :] += up[..., :-1, None] * x[..., 1:, :]
         close(prefix, product, b)
+
+
+@pytest.mark.skipif(not is_there(), reason="llvmlite is not installed")
+@pytest.mark.parametrize("prefix", TYPES)
+def test_one_compiled_loop_gives_the_bits_of_a_call_for_each_matrix(prefix: str) -> None:
+    for shape in ((64, 4, 4), (3, 5, 7, 4), (2, 4, 9), (2, 40, 40)):
+        a = matrices(prefix, *shape)
+        a[..., 0, :] *= np.arange(shape[-1]) % 2
+        a[0, ..., 1] = 0  # not to be inverted
+        with native_kernels(Settings(is_on=False)):
+            wanted = call(prefix, "getrf", a)
+        with native_kernels(Settings(keeps=False)):
+            assert lapack_loops._kernel().code_for(AT_ONCE)
+            assert lapack_loops._address(prefix) is not None
+            made = call(prefix, "getrf", a)
+        assert wanted[2].any()
+        for x, y in zip(made, wanted, strict=True):
+            assert (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
 
 
 def test_failures_are_reported_matrix_by_matrix() -> None:
