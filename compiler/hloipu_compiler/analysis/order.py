@@ -7,6 +7,8 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.ops import OPS, Trait, with_trait
 
 _EFFECTS = with_trait(Trait.SIDE_EFFECT)
+_PLAIN = frozenset(OPS) - _EFFECTS - {"custom-call"}
+"""Ops that have none."""
 
 
 def has_side_effect(instruction: Instruction) -> bool:
@@ -24,11 +26,9 @@ def effectful_computations(module: Module) -> frozenset[str]:
     """Return the names of the computations that hold a side effect, or call one that does."""
     effectful: set[str] = set()
     for computation in callees_first(module):
-        for instruction in computation.instructions:
-            called = instruction.attributes.called
-            if has_side_effect(instruction) or (called and not effectful.isdisjoint(called)):
-                effectful.add(computation.name)
-                break
+        others = [op for op in computation.instructions if op.opcode not in _PLAIN]
+        if any(map(has_side_effect, others)) or not effectful.isdisjoint(computation.called):
+            effectful.add(computation.name)
     return frozenset(effectful)
 
 
@@ -37,17 +37,18 @@ def live_positions(computation: Computation, effectful: Set[str] = frozenset()) 
 
     Calling one of the computations named `effectful` is a side effect as well.
     """
-    live = bytearray(len(computation.instructions))
+    instructions = computation.instructions
+    live = bytearray(len(instructions))
     live[computation.root] = 1
-    for at in range(len(computation.instructions) - 1, -1, -1):
-        instruction = computation.instructions[at]
-        if not live[at] and (
-            instruction.opcode == "parameter"
-            or has_side_effect(instruction)
-            or not effectful.isdisjoint(instruction.attributes.called)
+    for at in range(len(instructions) - 1, -1, -1):
+        op = instructions[at]
+        if (
+            live[at]
+            or op.opcode == "parameter"
+            or has_side_effect(op)
+            or not effectful.isdisjoint(op.attributes.called)
         ):
             live[at] = 1
-        if live[at]:
-            for operand in instruction.operands:
+            for operand in op.operands:
                 live[operand] = 1
     return tuple(map(bool, live))

@@ -111,16 +111,29 @@ class _Choosing:
         """By IPU: of all memory and of that for code, by class; negative where some is left."""
         exchanges = [(step, n) for step, n in phases(plan.program) if isinstance(step, Exchange)]
         self.items = _items(plan, self.lacking, exchanges)
-        asked = {number for item in self.items for number in item.steps}
-        steps = {id(step): step for step, _ in exchanges if id(step) in asked}
-        points = points_of(plan.liveness.region, steps)
-        self.free = [_free_bytes(plan, ipu, points) for ipu in plan.ipus]
+        self.free: list[dict[int, Numbers]] = []
         """By IPU, exchange and class: bytes of messages that make no tile fuller than it is."""
         self.raised = [np.zeros(ipu.classes.count, np.int64) for ipu in plan.ipus]
         """By IPU and class: by how much more messages make tiles fuller."""
+        if self.may_spare_all():
+            asked = {number for item in self.items for number in item.steps}
+            steps = {id(step): step for step, _ in exchanges if id(step) in asked}
+            points = points_of(plan.liveness.region, steps)
+            self.free = [_free_bytes(plan, ipu, points) for ipu in plan.ipus]
+
+    def may_spare_all(self) -> bool:
+        """Whether what is lacking is no more than all transfers spare, each at best."""
+        left = [lacking_bytes.copy() for lacking_bytes in self.lacking]
+        for item in self.items:
+            for end in item.ends:
+                spared = np.array([item.spared_bytes(end, form) for form in item.forms])
+                left[end.ipu][:, end.classes] -= np.maximum(spared.max(axis=0), 0)[:, None]
+        return not any((lacking_bytes > 0).any() for lacking_bytes in left)
 
     def smaller(self) -> dict[Transfer, ExchangeForm] | None:
         """Return forms that spare what is lacking; None where none do."""
+        if not self.free:
+            return None
         waiting = [(0.0, number) for number in range(len(self.items))]
         useless: list[tuple[float, int]] = []
         is_same = not waiting

@@ -19,6 +19,7 @@ from hloipu_compiler.lowering.regions.row_steps import row_region
 from hloipu_runtime.codelets.core.constants import text_node
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
+from hloipu_runtime.program.mapping import Mapping
 
 
 @lowers("fusion")
@@ -180,20 +181,32 @@ def _are_cut(context: LoweringContext, rows: FlatRows) -> bool:
 
 
 def _key(context: LoweringContext, rows: FlatRows) -> Hashable:
-    """Return all that the steps of a region depend on."""
+    """Return all that the choice of a region's form depends on.
+
+    Narrow arrays lie on the next tiles each (`Builder.first_tile`). If all do, which these are
+    changes no price; so tiles are counted from the first ones of the lowest array.
+    """
     builder = context.builder
+    demands = *builder.preferences, *builder.region_preferences
+    operands = [op.what for op in rows.ops if isinstance(op.what, Operand)]
+    lying = [builder.variables[operand.held.variable].mapping for operand in operands]
+    wished = [mapping for demand in demands for mapping in (demand.born, demand.need)]
+    lowest = min((mapping.tiles.first for mapping in (*lying, *wished)), default=0)
+    lowest -= lowest % builder.machine.chip.tiles_per_exchange_bus
+
+    def place(mapping: Mapping) -> Hashable:
+        tiles = mapping.tiles
+        return tiles.extents, tiles.strides, tiles.first - lowest, mapping.spans
+
+    places = map(place, lying)
     ops: list[Hashable] = []
     for number, op in enumerate(rows.ops):
         what: Hashable = op.what
         if isinstance(op.what, Operand):
-            tensor, labels = op.what
-            mapping = builder.variables[tensor.variable].mapping
-            what = labels, tensor.shape, mapping, rows.last_uses[number]
+            what = op.what.labels, op.what.held.shape, next(places), rows.last_uses[number]
         ops.append((what, op.element_type, op.is_full))
-    preferences = tuple(
-        (demand.born, demand.need) for demand in (*builder.preferences, *builder.region_preferences)
-    )
     around = builder.iterations, len(builder.scopes)
+    preferences = tuple(map(place, wished))
     return rows.space, rows.dimensions, tuple(ops), rows.results, preferences, around
 
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import PRODUCTS
 from hloipu_compiler.ir.shapes import Shape, TupleShape, element_count
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.training.reach import Mask, parameter_positions
 from hloipu_compiler.partition.training.step_phases import BACKWARD, FORWARD, FREE, Phases
 from hloipu_compiler.passes.eliminate_common_subexpressions import DISTINCT, key_of_value
@@ -54,7 +55,8 @@ def backward_places(
     for others; `last`: the highest place that there is.
     """
     placed, at_hand = list(known), values_at_hand(entry, phases, known)
-    repeated = _repeated(entry, phases, marked)
+    key = Same(entry), Same(phases), frozenset(marked)
+    repeated = REPEATED_MEMO.of(key, lambda: _repeated(entry, phases, marked))
     for position, op in enumerate(entry.instructions):
         if phases.phase[position] != BACKWARD:
             continue
@@ -73,6 +75,10 @@ def backward_places(
     forward_reads = _bring_to_readers(entry, phases, repeated, marked, at_hand, placed)
     _bring_to_weights(entry, phases, marked, at_hand, forward_reads, placed)
     return BackwardPlaces(tuple(placed), forward_reads, repeated)
+
+
+REPEATED_MEMO: Memo[Mapping[int, int]] = Memo(2)
+"""Of steps that are cut in many ways."""
 
 
 def with_forward_reads(entry: Computation, reads: Mapping[tuple[int, int], int]) -> Computation:
@@ -111,11 +117,19 @@ def values_at_hand(
     return [tuple(sorted(places)) for places in places_by_value]
 
 
-def bound_to_places(entry: Computation, phases: Phases) -> Mask:
+def bound_to_places(entry: Computation, phases: Phases) -> Sequence[int]:
     """Return the values that are costly to have elsewhere: of micro-batches, and large weights.
 
     Constants and numbers, and what is made of them alone, are at hand everywhere.
     """
+    return BOUND_MEMO.of((Same(entry), Same(phases)), lambda: _bound_to_places(entry, phases))
+
+
+BOUND_MEMO: Memo[bytes] = Memo(2)
+"""As `REPEATED_MEMO`."""
+
+
+def _bound_to_places(entry: Computation, phases: Phases) -> bytes:
     is_bound = Mask(len(entry.instructions))
     for position, op in enumerate(entry.instructions):
         if op.parameter_number >= 0:
@@ -124,7 +138,7 @@ def bound_to_places(entry: Computation, phases: Phases) -> Mask:
             is_bound[position] = 1
         else:
             is_bound[position] = any(is_bound[i] for i in op.operands)
-    return is_bound
+    return bytes(is_bound)
 
 
 def is_small(shape: Shape) -> bool:

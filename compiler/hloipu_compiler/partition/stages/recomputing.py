@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.ops import Trait, with_trait
 from hloipu_compiler.ir.shapes import TupleShape, byte_count
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.minimum_cut import INFINITE, MinimumCut
 from hloipu_compiler.partition.training.reach import parameter_positions
@@ -107,8 +108,17 @@ def _made_again_for_fewest_bytes(
     return frozenset(i for i in seen if ~i in needed)
 
 
-def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
+def recomputable(entry: Computation, phases: Phases, kind: str) -> Sequence[int]:
     """Return which forward ops may be made again from what they read."""
+    key = Same(entry), Same(phases), kind
+    return RECOMPUTABLE_MEMO.of(key, lambda: _recomputable(entry, phases, kind))
+
+
+RECOMPUTABLE_MEMO: Memo[bytes] = Memo(4)
+"""Of steps that are cut in many ways."""
+
+
+def _recomputable(entry: Computation, phases: Phases, kind: str) -> bytes:
     places = parameter_positions(entry)
     moving = {i for pair in phases.per_micro_batch for i in places[pair.parameter]}
     is_recomputable = bytearray(len(entry.instructions))
@@ -128,4 +138,4 @@ def recomputable(entry: Computation, phases: Phases, kind: str) -> bytearray:
             for i in tuples
             if phases.phase[i] == FORWARD
         )
-    return is_recomputable
+    return bytes(is_recomputable)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from hloipu_compiler.ir.graph import Computation, Instruction
 from hloipu_compiler.ir.shapes import ArrayShape, Shape, TupleShape
+from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.plan.wrapping import Wrapping
 
 Mask = bytearray
@@ -56,11 +57,19 @@ def result_positions(computation: Computation) -> list[int | None]:
     return positions
 
 
-def parameter_positions(computation: Computation) -> list[list[int]]:
+def parameter_positions(computation: Computation) -> Sequence[Sequence[int]]:
     """Return where each array of the parameters is taken: the parameter itself, or its elements.
 
     Tokens do not count.
     """
+    return PLACES_MEMO.of(Same(computation), lambda: _parameter_positions(computation))
+
+
+PLACES_MEMO: Memo[list[list[int]]] = Memo(4)
+"""Of steps at hand, which many things are asked of."""
+
+
+def _parameter_positions(computation: Computation) -> list[list[int]]:
     positions_by_array: list[list[int]] = []
     for position in computation.parameters:
         _add_leaves(computation, [position], computation.instructions[position], positions_by_array)

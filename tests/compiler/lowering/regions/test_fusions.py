@@ -1,12 +1,12 @@
 """Fusions that reduce, on tiles: in each way, whichever is cheapest, values stay."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hloipu_compiler.lowering.core.alternatives import Candidate
+from hloipu_compiler.lowering.core.alternatives import Candidate, cheapest
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.values import Value
 from hloipu_compiler.lowering.regions import fusions
@@ -169,3 +169,44 @@ def test_the_cheaper_way_is_gone() -> None:
         sized(NORM, 2, 60000), GC200, [np.ones((2, 60000), np.float32), np.ones(60000, np.float32)]
     )
     assert "row_region" not in codelets(long.program)
+
+
+PRODUCTS = """\
+rows{0} (x: f32[1024], y: f32[1024]) -> f32[] {{
+  x = f32[1024] parameter(0)
+  y = f32[1024] parameter(1)
+  zero = f32[] constant(0)
+  q = f32[1024] multiply(x, y)
+  ROOT s = f32[] reduce(q, zero), dimensions={{0}}, to_apply=sum
+}}
+
+"""
+
+
+def test_one_form_for_arrays_that_lie_alike_on_other_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight arrays lie behind one another; products of two are summed up, of two the other way."""
+    keys: list[Hashable] = []
+
+    def noted(
+        builder: Builder, candidates: Sequence[Candidate], key: Hashable = None
+    ) -> Sequence[Value]:
+        keys.append(key)
+        return cheapest(builder, candidates, key)
+
+    monkeypatch.setattr(fusions, "cheapest", noted)
+    pairs = ((0, 1), (2, 3), (4, 5), (7, 6))
+    takes = "".join(f"  x{n} = f32[1024] parameter({n})\n" for n in range(8))
+    sums = "".join(
+        f"  s{n} = f32[] fusion(x{a}, x{b}), kind=kInput, calls=rows{n}\n"
+        for n, (a, b) in enumerate(pairs)
+    )
+    text = f"HloModule m\n\n{SUM}\n" + "".join(map(PRODUCTS.format, range(4)))
+    numbers = ", ".join(["f32[]"] * 4)
+    text += f"ENTRY e {{\n{takes}{sums}  ROOT r = ({numbers}) tuple(s0, s1, s2, s3)\n}}\n"
+    run = run_on_tiles(text, GC200, [RNG.uniform(1, 2, 1024).astype(np.float32)] * 8)
+    close(run.functional, run.evaluated)
+    places = [run.program.variables[n].mapping.tiles for n in range(8)]
+    step = places[1].first - places[0].first
+    assert [x.first for x in places] == [n * step for n in range(8)]
+    assert step > 0
+    assert keys[0] == keys[1] == keys[2] != keys[3]
