@@ -132,7 +132,7 @@ def _searching(options: Options) -> Iterator[Search]:
         yield search
 
 
-_SAYING_HOW = "stages shards replicas device_map ipu_ids".split()
+_SAYING_HOW = "stages cut_at shards replicas device_map ipu_ids".split()
 """Options that say how IPUs are used."""
 
 

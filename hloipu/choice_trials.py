@@ -7,8 +7,8 @@ from math import inf
 from hloipu.options.table import Options
 from hloipu.sharding import is_long, with_sharding
 from hloipu_compiler.ir.graph import Module
-from hloipu_compiler.partition.search.best import choice_of, may_fit, most_promising
-from hloipu_compiler.partition.search.candidate import Estimate
+from hloipu_compiler.partition.search.best import LIKELY, choice_of, may_fit, most_promising
+from hloipu_compiler.partition.search.candidate import Candidate, Estimate
 from hloipu_compiler.partition.search.rounds import system_of
 from hloipu_runtime.compiled import CompiledProgram
 from hloipu_runtime.costs.step_times import step_times
@@ -148,16 +148,20 @@ def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
 def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
     """Return candidates, those of as many stages as slow as one that was tried.
 
-    What an estimate does not know goes by how a step is cut, and its arrays divided.
+    What an estimate does not know goes by how a step is cut, and its arrays divided. Stages that
+    one IPU does in turn are as slow, however many.
     """
+
+    def kind(x: Candidate) -> tuple[object, ...]:
+        return 0 if x.ipus == 1 < x.stages else x.stages, x.sharding
+
     return [
         replace(
             estimate,
             per_second=estimate.per_second / slower,
             update_cycles=round(estimate.update_cycles * slower),
         )
-        if (estimate.candidate.stages, estimate.candidate.sharding)
-        == (tried.candidate.stages, tried.candidate.sharding)
+        if kind(estimate.candidate) == kind(tried.candidate)
         else estimate
         for estimate in left
     ]
@@ -173,7 +177,8 @@ def _as_large(
 ) -> list[Estimate]:
     """Return candidates, the estimates of what is cut alike off as much as that of one tried.
 
-    A trial that was fitted had all that spares memory: what is cut alike has to fit by that. One
+    A trial that was fitted had all that spares memory: what is cut alike has to fit by that, and
+    what is cut otherwise is hoped for no more unless it nearly does, or nothing else is left. One
     that was not says the same of all others.
     """
     off = _share_needed(program) * budget_bytes / max(tried.needed_bytes, 1)
@@ -183,11 +188,16 @@ def _as_large(
             for x in left
             if x.needed_bytes < tried.needed_bytes
         ]
-    cut = system_of(tried.candidate)
-    others = [x for x in left if system_of(x.candidate) != cut]
+    cut = _cut_of(tried)
+    others = [x for x in left if _cut_of(x) != cut]
+    hopeful = [x for x in others if x.fits or x.needed_bytes * off <= LIKELY * budget_bytes]
     alike = [
         replace(x, needed_bytes=round(x.needed_bytes * off), fits=True)
         for x in left
-        if system_of(x.candidate) == cut and x.needed_bytes * off <= budget_bytes
+        if _cut_of(x) == cut and x.needed_bytes * off <= budget_bytes
     ]
-    return others + alike
+    return hopeful + alike or others
+
+
+def _cut_of(x: Estimate) -> tuple[object, ...]:
+    return system_of(x.candidate), x.candidate.cut_at

@@ -324,7 +324,7 @@ def priced(module: Module, options: Options) -> Step:
     """Return a verified module's step, priced on the machine that options ask for.
 
     Raises StagingError E0565 for a step whose ops are on several IPUs: as annotated, or in blocks,
-    and E0506 where it has fewer forward ops than stages that are given.
+    and for cuts that are given, E0506 where it has fewer forward ops than stages that are given.
     """
     annotated = says_anything(module, participants_for(module, options.replicas)[1])
     if options.shards is not None or annotated:
@@ -334,6 +334,12 @@ def priced(module: Module, options: Options) -> Step:
             + ("ops are annotated with IPUs" if annotated else "shards are asked for"),
             hint="leave --plan auto and --sweep out: --micro-batches K, --offload on, "
             "--shard-optimizer and --replicas R go with shards; or leave the shards out",
+        )
+    if options.cut_at:
+        raise StagingError(
+            "E0565",
+            "where to cut a step is looked for, and --cut-at says where",
+            hint="leave --plan auto and --sweep out, or --cut-at",
         )
     step = priced_step(module, compile_request(options))[0]
     require_forward_ops(len(step.loads.ahead), options.stages or len(_map_of(options)) or 1)

@@ -60,6 +60,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
         accumulator_types=dict(options.accumulator),
         recompute="none" if options.recompute == "auto" else options.recompute,
         device_map=tuple(device_map),
+        cut_at=options.cut_at or (),
         loss=options.loss_output,
         gather_weights=MICRO_BATCH if options.gather_weights == MICRO_BATCH else BATCH,
         shard_optimizer=options.shard_optimizer,

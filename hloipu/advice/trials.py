@@ -98,7 +98,7 @@ def flags(settings: Mapping[str, Any]) -> str:
 
 CUTTING = (
     "plan", "ipus", "stages", "micro_batches", "schedule", "recompute", "replicas", "offload",
-    "shard_optimizer", "device_map", "offload_weights", "offload_activations",
+    "shard_optimizer", "cut_at", "device_map", "offload_weights", "offload_activations",
     "offload_accumulators", "batch_serialization",
 )  # fmt: skip
 

@@ -43,7 +43,7 @@ _OF_COMPILING = (
     "shards", "replicas", "hosts", "shard_optimizer", "gather_weights", "offload",
     "offload_activations", "offload_weights", "offload_accumulators", "batch_serialization",
     "micro_batches", "schedule", "reduction", "accumulator_dtype", "accumulator", "device_map",
-    "loss_output", "plan", "define", "opaque",
+    "cut_at", "loss_output", "plan", "define", "opaque",
 )  # fmt: skip
 """Options that say how to compile, which an executable has behind it."""
 

@@ -7,7 +7,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "Machine": ("target", "set", "ipus", "ipu_ids", "selection_order", "io_tiles"),
         "Many IPUs": tuple(
-            "plan stages device_map schedule micro_batches batch_serialization reduction "
+            "plan stages cut_at device_map schedule micro_batches batch_serialization reduction "
             "accumulator accumulator_dtype loss_output partition mesh shard shards replicas hosts "
             "replica_keys".split()
         ),

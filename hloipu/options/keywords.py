@@ -72,6 +72,8 @@ class PlainOptions(TypedDict, total=False):
     batch_serialization: int
     """Micro-batches that a stage does one after the other before the next stage does; on the
     sequential schedule."""
+    cut_at: int | Sequence[int] | None
+    """Where stages begin but the first, by how many forward ops there are before."""
     device_map: str | Sequence[int | Sequence[int]] | None
     """The IPU of each stage, or its IPUs."""
     plan: Literal["none", "auto"] | None

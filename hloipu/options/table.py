@@ -274,6 +274,13 @@ class Options:
             "the sequential schedule.",
         ),
     ] = 1
+    cut_at: Annotated[
+        tuple[int, ...] | None,
+        _for_all(
+            Integers(1, 10**6),
+            "Where stages begin but the first, by how many forward ops there are before.",
+        ),
+    ] = None
     device_map: Annotated[
         tuple[int | tuple[int, ...], ...] | None,
         _for_all(DeviceMap(), "The IPU of each stage, or its IPUs."),

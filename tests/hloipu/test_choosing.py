@@ -8,7 +8,7 @@ import pytest
 import hloipu
 from hloipu import api as session
 from hloipu import choosing
-from hloipu.choice_trials import with_trials
+from hloipu.choice_trials import _as_slow, with_trials
 from hloipu.choosing import chosen, priced
 from hloipu.options.resolve import resolve
 from hloipu.options.table import Options
@@ -92,6 +92,17 @@ def test_of_ways_slower_than_thought_the_fastest_is_taken(
     assert (choice.best.candidate.stages == first) == (slower == 1.0)
 
 
+def test_stages_in_turn_are_as_slow_as_others_in_turn() -> None:
+    maps = (0, 0), (0, 0, 0), (0, 1), ()
+    ways = [
+        Estimate(Candidate(max(1, len(on)), device_map=on), 100, 6.0, 1, 1, 1, True, 0.0)
+        for on in maps
+    ]
+    slow = _as_slow(ways, replace(ways[0], candidate=Candidate(4, device_map=(0,) * 4)), 1.5)
+    assert [way.per_second for way in slow] == [4.0, 4.0, 6.0, 6.0]
+    assert [way.update_cycles for way in _as_slow(ways, ways[2], 1.5)] == [100, 100, 150, 100]
+
+
 def test_devices_named_by_ids_are_what_is_filled() -> None:
     options = resolve("compile", {**GIVEN, "ipus": 1, "ipu_ids": (25,)}).options
     assert chosen(hloipu.verify(TEXT), options).rows == chosen(hloipu.verify(TEXT), asked()).rows
@@ -112,7 +123,7 @@ def test_trials_end_with_what_lacked_least() -> None:
 
 
 def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lacks memory tells how far off others are that are cut alike, not all."""
+    """What lacks memory tells how far off others are; what is cut alike has to fit by that."""
     monkeypatch.setattr("hloipu.choice_trials.is_long", lambda _: True)
     monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
     module, seen = hloipu.verify(TEXT), []
@@ -130,18 +141,21 @@ def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.Monk
         return Program(Memory(fits=options.stages == fitting, lacking_bytes=30))
 
     every = [
-        estimate(9.0, 1.2, 1, "cheap"), estimate(8.9, 1.19, 1, "auto"),  # cut alike
-        estimate(8.5, 1.15, 2, "cheap"),
-        estimate(8.0, 1.15, 3, "full"), estimate(5.5, 0.9, 6, "full"),
+        estimate(12.1, 1.2, 1, "cheap"), estimate(11.9, 1.19, 1, "auto"),  # cut alike
+        estimate(8.5, 1.05, 2, "cheap"),  # 1.14 times, as far off as the first
+        estimate(8.0, 1.01, 3, "full"), estimate(5.5, 0.9, 6, "full"),
         estimate(5.0, 0.85, 4, "full"), estimate(1.0, 0.5, 5, "full"),
     ]  # fmt: skip
     fitting = 3
     assert with_trials(choice, every, asked(), tried, machine).best == every[3]
-    assert seen == [(1, "cheap"), (2, "cheap"), (3, "full")]
+    assert seen == [(1, "cheap"), (3, "full")]
     seen.clear()
     fitting = 6
     assert with_trials(choice, every, asked(), tried, machine).best.candidate.stages == 6
-    assert seen == [(1, "cheap"), (2, "cheap"), (3, "full"), (6, "full")]
+    assert seen == [(1, "cheap"), (3, "full"), (6, "full")]
+    seen.clear()
+    with_trials(choice, every[:3], asked(), tried, machine)
+    assert seen == [(1, "cheap"), (2, "cheap")]  # nothing else is left
 
 
 def test_where_code_has_no_room_the_next_way_uses_more_ipus(

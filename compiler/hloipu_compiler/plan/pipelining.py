@@ -31,6 +31,8 @@ class PipelineRequest:
     device_map: tuple[tuple[int, ...], ...] = ()
     """The IPUs of each stage, of which it has several where branches run at once; empty: one after
     the other."""
+    cut_at: tuple[int, ...] = ()
+    """Forward ops before each stage but the first; empty: to be found."""
     numbers: tuple[int, ...] = ()
     """Of the IPUs in the device map that was given, where it left some out; `device_map` counts
     those that are left."""
@@ -66,6 +68,7 @@ class PipelineRequest:
             self.micro_batches > 1
             or self.stages is not None
             or bool(self.device_map)
+            or bool(self.cut_at)
             or self.offload == ON
             or self.asks_remote
         )
@@ -75,7 +78,7 @@ class PipelineRequest:
         """IPUs that a replica takes at least, as far as what is asked for tells."""
         if self.device_map:
             return max(max(places, default=0) for places in self.device_map) + 1
-        return self.stages or 1
+        return self.stages or len(self.cut_at) + 1
 
     def without_gaps(self) -> "PipelineRequest":
         """Return the request with the IPUs of the device map counted without gaps."""

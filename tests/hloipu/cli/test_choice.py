@@ -79,6 +79,9 @@ def test_what_may_fit_is_hoped_for_if_it_is_much_faster() -> None:
     assert most_promising([estimate(5, 50), near, far, hopeless], 1.1) is near
     sure = estimate(8.5, 90)
     assert most_promising([sure, near, hopeless], 1.1) is sure
+    likely = estimate(9.4, 109, fits=False)
+    assert most_promising([sure, likely, far], 1.1) is likely  # it lacks little
+    assert most_promising([sure, replace(likely, per_second=9.2), far], 1.1) is sure
     assert most_promising([hopeless], 1.1) is hopeless
     again = replace(near, candidate=Candidate(recompute="cheap"), per_second=9.05)
     assert most_promising([again, near], 1.1) is near

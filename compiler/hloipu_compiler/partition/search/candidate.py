@@ -26,6 +26,8 @@ class Candidate:
     shard_optimizer: bool = False
     device_map: tuple[int, ...] = ()
     """The IPU of each stage; empty: one after the other."""
+    cut_at: tuple[int, ...] = ()
+    """Where stages but the first begin, by place among the forward ops; empty: as cuts go."""
     offload_weights: bool = False
     offload_activations: bool = False
     offload_accumulators: bool = False
@@ -49,7 +51,8 @@ class Candidate:
         """What it asks for beside stages, schedule, micro-batches and replicas."""
         said = (
             self.recompute != "none", self.offload != AUTO, self.shard_optimizer,
-            bool(self.device_map), *(getattr(self, name) for name in OFFLOADABLE),
+            bool(self.device_map), bool(self.cut_at),
+            *(getattr(self, name) for name in OFFLOADABLE),
             self.batch_serialization > 1, self.sharding is not None,
         )  # fmt: skip
         return sum(said)
@@ -90,6 +93,7 @@ class Candidate:
             "offload": self.offload,
             "shard_optimizer": self.shard_optimizer,
             "device_map": self.device_map or None,
+            "cut_at": self.cut_at or None,
             **{name: getattr(self, name) for name in OFFLOADABLE},
             "batch_serialization": self.batch_serialization,
             **({"mesh": said.mesh, "shard": said.rules} if (said := self.sharding) else {}),
@@ -105,6 +109,8 @@ class Candidate:
             words.append(f"--schedule {self.schedule}")
         if self.device_map:
             words.append(f"--device-map {','.join(map(str, self.device_map))}")
+        if self.cut_at:
+            words.append(f"--cut-at {','.join(map(str, self.cut_at))}")
         words.append(f"--micro-batches {self.micro_batches}")
         if self.recompute != "none":
             words.append(f"--recompute {self.recompute}")
@@ -150,6 +156,7 @@ class Estimate:
             "replicas": candidate.replicas,
             "shard_optimizer": candidate.shard_optimizer,
             "device_map": list(candidate.device_map),
+            "cut_at": list(candidate.cut_at),
             **{name: getattr(candidate, name) for name in OFFLOADABLE},
             "batch_serialization": candidate.batch_serialization,
             **(candidate.sharding.record() if candidate.sharding else {"mesh": {}, "shard": {}}),

@@ -25,14 +25,15 @@ from hloipu_compiler.partition.search.candidate import OFF, OFFLOADABLE, ON, Can
 from hloipu_compiler.partition.search.channels import channels_of
 from hloipu_compiler.partition.search.cut import Cut, cut_of
 from hloipu_compiler.partition.search.forms import MOST_INSTRUCTIONS, Forms, Given
-from hloipu_compiler.partition.search.memory_needs import NeededBytes, bytes_of
+from hloipu_compiler.partition.search.joining import joined, pieces_of
+from hloipu_compiler.partition.search.memory_needs import GAPS, NeededBytes, bytes_of
 from hloipu_compiler.partition.search.remote import RemoteCycles
 from hloipu_compiler.partition.search.slots import Work, sums
 from hloipu_compiler.partition.search.surveying import PricedOps
 from hloipu_compiler.partition.stages.assignment import whole_stages
 from hloipu_compiler.partition.stages.balancing import burdens, cuts_of
 from hloipu_compiler.partition.stages.block_recomputing import made_again_before
-from hloipu_compiler.partition.stages.cut_tables import Budget
+from hloipu_compiler.partition.stages.cut_tables import Budget, CutTables
 from hloipu_compiler.partition.stages.cutting import annotated, by_cuts
 from hloipu_compiler.partition.stages.loads import Loads, layers_of, loads_of
 from hloipu_compiler.partition.stages.recomputing import BLOCKS, made_again
@@ -169,10 +170,8 @@ class Step:
 
     def _cut(self, candidate: Candidate, schedule: Schedule) -> Cut:
         budget, stages = self.budget(candidate), candidate.stages
-        recompute = candidate.recompute
-        if self.marked:
-            cuts: tuple[int, ...] = ()
-        else:
+        recompute, cuts = candidate.recompute, candidate.cut_at
+        if not self.marked and not cuts:
             group = min(candidate.batch_serialization, candidate.micro_batches)
             ipus = candidate.device_map
             key = (stages, candidate.schedule, group, budget, recompute, ipus)
@@ -205,6 +204,28 @@ class Step:
         for stage, each in enumerate(needed):
             kept[ipus[stage] if ipus else stage] += round(each.memory_bytes)
         return cuts if max(kept.values()) <= budget.memory_bytes else found(budget)
+
+    def cut_anew(self, candidate: Candidate) -> list[Candidate]:
+        """Return a candidate with other cuts, found by what pieces of the step need by estimate.
+
+        None of a step with loops over layers, which would have to be looked at in pieces.
+        """
+        is_flat = self.forms.peeled.split is None and not self.marked
+        places = pieces_of(self.loads, candidate.stages) if is_flat else ()
+        if not places:
+            return []
+        pieces = replace(candidate, stages=len(places) + 1, device_map=(), cut_at=places)
+        cut = self._cut(pieces, self._schedule(pieces))
+        ends = np.array([0, *places, len(self.loads.ahead)])
+        schedule, budget = self._schedule(candidate), self.budget(candidate)
+        tables = CutTables(self.loads, schedule, budget, ends, candidate.recompute)
+        usual = self._cuts(schedule, budget, candidate.recompute, candidate.device_map)
+        found = joined(
+            cut, tables, candidate.ipu_of_stage,
+            self.machine.chip.tiles_per_ipu * available_bytes(self.machine),
+            GAPS * cut.form.survey.fullest_to_mean, self.machine.chip.tiles_per_ipu,
+        )  # fmt: skip
+        return [replace(candidate, cut_at=cuts) for cuts in dict.fromkeys(found) if cuts != usual]
 
     def _made(
         self, candidate: Candidate, schedule: Schedule, ahead: Mapping[int, int], apart: int

@@ -12,7 +12,7 @@ from hloipu_compiler.plan.schedule import Schedule
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
 
-_GAPS = 1.01
+GAPS = 1.01
 """Bytes that variables take with gaps between them: 0.4 % on average, 3.5 % at worst, as planned
 for samples and networks."""
 
@@ -75,7 +75,7 @@ def bytes_of(
     between, most_in_slots = channels.in_slots(schedule, ipu[stage], working, candidate.ipus)
     updating = on_ipus(resident) + most(passing + largest)
     code = parts.code_on(candidate.ipu_of_stage) * machine.chip.tiles_per_ipu
-    fuller = _GAPS * cut.form.survey.fullest_to_mean
+    fuller = GAPS * cut.form.survey.fullest_to_mean
     needed = fuller * np.maximum(kept_by_ipu + most_in_slots, updating) + code
     free = machine.chip.tiles_per_ipu * available_bytes(machine) - needed
     copies = np.maximum(on_ipus(fuller * parts.copy_bytes), 1.0)

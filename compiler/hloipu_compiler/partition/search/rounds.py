@@ -24,6 +24,8 @@ again or blocks are, no other way to use the same arrays is likely to fit. Assum
 _FASTEST, _LEANEST = 4, 2
 """Systems that are looked at closely: the fastest that fit, or of all, and those that need least
 memory. Assumed."""
+_CUT_ANEW = 4
+"""Ways that lack memory and are cut anew by what pieces of the step need. Assumed."""
 
 System = tuple[int, tuple[int, ...]]
 
@@ -71,6 +73,9 @@ def looked_at(
                 return estimates
             estimate(leanest)
         estimate(first)
+        with search.unhurried():  # they are few, and what is compiled hangs on them
+            for way in _lacking(estimates):
+                estimate(search.tried(partial(step.cut_anew, way)) or ())
         promising = _promising(estimates)
         room = {way_of(x.candidate) for x in estimates if may_fit(x)}
         estimate(
@@ -87,13 +92,22 @@ def looked_at(
 
 
 def system_of(candidate: Candidate) -> System:
-    """Return how a step is cut."""
+    """Return how a step is cut, but for where."""
     return candidate.stages, candidate.device_map
 
 
 def way_of(candidate: Candidate) -> tuple[System, str]:
     """Return what decides most of what a candidate needs."""
     return system_of(candidate), candidate.recompute
+
+
+def _lacking(estimates: Sequence[Estimate]) -> list[Candidate]:
+    """Return the most promising ways that lack memory by estimate: other cuts may need less."""
+    best: dict[tuple[System, str], Candidate] = {}
+    for x in sorted(estimates, key=lambda x: -x.per_second / x.needed_bytes):
+        if not x.fits and may_fit(x):
+            best.setdefault(way_of(x.candidate), x.candidate)
+    return [x for x in best.values() if x.ipus > 1][:_CUT_ANEW]
 
 
 def _first_round(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -86,6 +86,25 @@ def require_forward_ops(count: int, stages: int) -> None:
         )
 
 
+def at_places(phases: Phases, stages: int, places: Sequence[int]) -> dict[int, int]:
+    """Return the stage of every forward op, stages but the first from `places` on; empty: none.
+
+    Raises StagingError E0506 for places that do not cut the step into so many stages.
+    """
+    if not places:
+        return {}
+    ahead = [n for n, phase in enumerate(phases.phase) if phase == FORWARD]
+    if [*places] != sorted({*places}) or places[-1] >= len(ahead) or len(places) != stages - 1:
+        raise StagingError(
+            "E0506",
+            f"{len(ahead)} forward ops cannot be cut into {stages} stages at "
+            + ",".join(map(str, places)),
+            hint="give --cut-at a growing number of forward ops for each stage but the first, such "
+            "as --plan auto prints",
+        )
+    return by_cuts(ahead, places)
+
+
 def by_cuts(ahead: Sequence[int], cuts: Sequence[int]) -> dict[int, int]:
     """Return the stage of every forward op; stages begin at the places `cuts`."""
     return {position: bisect_right(cuts, place) for place, position in enumerate(ahead)}

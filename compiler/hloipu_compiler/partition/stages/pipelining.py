@@ -28,6 +28,7 @@ from hloipu_compiler.partition.stages.cutting import (
     Costing,
     annotated,
     assumed_costing,
+    at_places,
     cut,
     schedule_of,
 )
@@ -195,7 +196,9 @@ def cutting_of(
     if costs is None or not step.needs_costs:
         costs = assumed_costing(entry)
     require_map(request.device_map, step.count)
-    ahead = with_branches(entry, phases, schedule, wrapping.lasting, costs, request.device_map)
+    ahead = at_places(phases, step.count, request.cut_at) or with_branches(
+        entry, phases, schedule, wrapping.lasting, costs, request.device_map
+    )
     ahead = ahead or cut(
         entry, phases, schedule, wrapping.lasting, costs, recompute=request.recompute, trips=trips,
         ipus=[ipus[0] for ipus in request.device_map],
@@ -302,6 +305,12 @@ def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, 
             f"{request.stages} stages are asked for, and ops are annotated with {count}",
             hint="leave --stages out, or take the annotations out",
         )
+    if count and request.cut_at:
+        raise StagingError(
+            "E0506",
+            "--cut-at says where stages begin, and so do ops' annotations",
+            hint="leave --cut-at out, or take the annotations out",
+        )
     missing = sorted(set(range(count)) - set(used))
     if missing:
         raise StagingError(
@@ -309,7 +318,7 @@ def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, 
             f"no op is annotated with stage {missing[0]}, and some with stage {count - 1}",
             hint="number the stages from 0 without gaps",
         )
-    return count or request.stages or 1
+    return count or request.stages or len(request.cut_at) + 1
 
 
 class _Planning:
