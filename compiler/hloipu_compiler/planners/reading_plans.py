@@ -79,7 +79,7 @@ def _candidates(direct: Codelet, dimension: int, block: int, ranges: int) -> Cod
         return GatherCandidates(direct.dims, direct.slice_sizes, dimension, block, ranges)
     from hloipu_runtime.codelets.indexed.dynamic_slice_candidates import DynamicSliceCandidates
 
-    return DynamicSliceCandidates(dimension, block)
+    return DynamicSliceCandidates(dimension, block, direct.dropped)
 
 
 def _searched(work: Work, ranges: int) -> Iterator[Option]:
