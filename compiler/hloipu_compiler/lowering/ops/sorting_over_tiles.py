@@ -80,6 +80,7 @@ def choose_parts(builder: Builder, sort: Sort, operands: Sequence[TileTensor]) -
 def cuts(
     machine: Machine, sort: Sort, kinds: tuple[str, ...], rows: int, length: int
 ) -> tuple[Priced, ...]:
+    """Return ways to cut rows into parts, each with its price."""
     tiles = machine.chip.tiles_per_ipu
     options = [Parts(1, length, 1)]
     parts = 2
