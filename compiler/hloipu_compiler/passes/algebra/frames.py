@@ -8,7 +8,7 @@ piece of the last frame may end behind the signal; what is there is not in the f
 """
 
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,10 @@ _LEAST_RUN_BYTES = 32
 
 
 class _Frames(NamedTuple):
-    """`count` frames of `length` elements that follow each other, `step` apart."""
+    """`number` frames of `length` elements that follow each other, `step` apart."""
 
     first: int
-    count: int
+    number: int
     step: int
     length: int
     dimensions: tuple[int, ...]
@@ -71,7 +71,7 @@ def _frames(places: Instruction, vector: int, size: int) -> _Frames | None:
     values = values.astype(np.int64)
     moving = [d for d, n in enumerate(values.shape) if n > 1]
     steps = [int(np.take(values, 1, d).flat[0] - values.flat[0]) for d in moving]
-    counted = np.full(values.shape, values.flat[0])
+    counted: Any = np.full(values.shape, values.flat[0])
     for d, step in zip(moving, steps, strict=True):
         along = [-1 if e == d else 1 for e in range(values.ndim)]
         counted = counted + (step * np.arange(values.shape[d])).reshape(along)
@@ -145,7 +145,7 @@ def _in_order(draft: Draft, op: Instruction, made: int, d: int, frames: _Frames)
     rest = iter([e for e in range(before.rank) if e not in (d, d + 1)])
     both = {frames.dimensions[0]: d, frames.dimensions[-1]: d + 1}
     if len(frames.dimensions) == 1:
-        both = {frames.dimensions[0]: d if frames.count > 1 else d + 1}
+        both = {frames.dimensions[0]: d if frames.number > 1 else d + 1}
     batch = iter([both.get(n) for n in range(shape.rank - len(offsets))])
     order = [next(rest) if e in offsets else next(batch) for e in range(shape.rank)]
     kept = [e for e in order if e is not None]
