@@ -183,11 +183,9 @@ ENTRY e { s = (f32[3], (s32[], f32[2])) parameter(0)
   d = f32[2] subtract(z, y)
   ROOT r = (f32[2], s32[], f32[3]) tuple(d, n, x) }
 """)
-    x, n, z, y = (
-        np.arange(3, dtype=np.float32), np.int32(7),
-        np.float32([5, 6]), np.float32([1, 3]),
-    )  # fmt: skip
-    (made,) = xla_cpu([(module, [x, np.asarray(n), z, y])])
+    x, n = np.arange(3, dtype=np.float32), np.array(7, np.int32)
+    z, y = np.array([5, 6], np.float32), np.array([1, 3], np.float32)
+    (made,) = xla_cpu([(module, [x, n, z, y])])
     assert not isinstance(made, str), made
     for found, wanted in zip(made, (z - y, n, x), strict=True):
         np.testing.assert_array_equal(found, wanted)
