@@ -29,6 +29,7 @@ from hloipu_compiler.ir.graph import Computation, Instruction, Module
 from hloipu_compiler.ir.shapes import ArrayShape, TupleShape
 from hloipu_compiler.passes.algebra.expand_bitcasts import memory_order
 from hloipu_compiler.passes.framework.attribute_edits import without
+from hloipu_compiler.plan.flat_arrays import with_flat_parameters
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.kernels.core.storage import user_dtype
 
@@ -105,7 +106,7 @@ class XlaCpu:
         """Run one job; returns and raises as a call does."""
         self._count += 1
         place = Path(self._folder.name) / str(self._count)
-        module = for_stablehlo(job.module)
+        module = for_stablehlo(with_flat_parameters(job.module))
         module = for_partitioner(module) if job.partitions > 1 else module
         files = [
             place.with_suffix(suffix) for suffix in (".hlo", ".json", ".npz", ".out.npz", ".error")

@@ -167,3 +167,25 @@ def test_xla_forms_groups_as_they_are_written(xla_cpu: XlaCpu) -> None:
     for case, answer in zip(cases, answers, strict=True):
         assert not isinstance(answer, str), (case, answer)
         np.testing.assert_array_equal(answer[0], met(case[0], FORMS[case[1]]), str(case))
+
+
+@pytest.mark.skipif(not available(), reason="no jaxlib")
+def test_xla_is_given_the_arrays_of_tuples_that_an_entry_takes(xla_cpu: XlaCpu) -> None:
+    """As TensorFlow and PyTorch/XLA print steps: one tuple, also of tuples."""
+    module = parse("""
+HloModule m
+ENTRY e { s = (f32[3], (s32[], f32[2])) parameter(0)
+  y = f32[2] parameter(1)
+  x = f32[3] get-tuple-element(s), index=0
+  t = (s32[], f32[2]) get-tuple-element(s), index=1
+  n = s32[] get-tuple-element(t), index=0
+  z = f32[2] get-tuple-element(t), index=1
+  d = f32[2] subtract(z, y)
+  ROOT r = (f32[2], s32[], f32[3]) tuple(d, n, x) }
+""")
+    x, n = np.arange(3, dtype=np.float32), np.array(7, np.int32)
+    z, y = np.array([5, 6], np.float32), np.array([1, 3], np.float32)
+    (made,) = xla_cpu([(module, [x, n, z, y])])
+    assert not isinstance(made, str), made
+    for found, wanted in zip(made, (z - y, n, x), strict=True):
+        np.testing.assert_array_equal(found, wanted)

@@ -77,9 +77,11 @@ def _candidates(direct: Codelet, dimension: int, block: int, ranges: int) -> Cod
     """Return the codelet that offers what ranges of a dimension have."""
     if isinstance(direct, Gather):
         return GatherCandidates(direct.dims, direct.slice_sizes, dimension, block, ranges)
+    from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
     from hloipu_runtime.codelets.indexed.dynamic_slice_candidates import DynamicSliceCandidates
 
-    return DynamicSliceCandidates(dimension, block)
+    assert isinstance(direct, DynamicSlice)
+    return DynamicSliceCandidates(dimension, block, direct.dropped)
 
 
 def _searched(work: Work, ranges: int) -> Iterator[Option]:

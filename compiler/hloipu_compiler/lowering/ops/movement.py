@@ -82,10 +82,40 @@ def _reshape(context: LoweringContext) -> Sequence[Value]:
         return [Spread(leaf.source, (), shape)]
     if isinstance(leaf, Scalar):
         return [Spread(leaf, (), shape)]
+    if isinstance(leaf, Spread) and leaf.source.shape == shape and is_window(leaf):
+        return [leaf.source]
     source = context.tile_tensor(0)
     if source.shape == shape:
         return [source]
+    if _is_put_as_it_lies(context) and (places := kept_dimensions(shape, source.shape)) is not None:
+        return [Spread(source, places, shape)]
     return [reshaped_value(context.builder, source, shape)]
+
+
+def kept_dimensions(shape: Sizes, short: Sizes) -> tuple[int, ...] | None:
+    """Return which dimensions of a shape a shorter one has, the others of one element; or None."""
+    kept: list[int] = []
+    for d, size in enumerate(shape):
+        if len(kept) < len(short) and short[len(kept)] == size:
+            kept.append(d)
+        elif size != 1:
+            return None
+    return tuple(kept) if len(kept) == len(short) < len(shape) else None
+
+
+def is_window(leaf: Spread) -> bool:
+    """Whether a leaf is a tensor with dimensions of one element more, and repeats nothing."""
+    return isinstance(leaf.source, TileTensor) and prod(leaf.source.shape) == prod(leaf.shape)
+
+
+def _is_put_as_it_lies(context: LoweringContext) -> bool:
+    """Whether a result is only put into larger ones, which needs no copy in its shape."""
+    at = context.computation.position[context.instruction.name]
+    readers = [context.computation.instructions[n] for n in context.computation.users[at]]
+    return all(
+        op.opcode == "dynamic-update-slice" and op.operands[0] != at and op.operands[1] == at
+        for op in readers
+    )
 
 
 @lowers("transpose")

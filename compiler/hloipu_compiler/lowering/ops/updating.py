@@ -11,12 +11,13 @@ from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
+from hloipu_compiler.ir.shapes import array_shape
 from hloipu_compiler.lowering.core.alternatives import cheapest
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
 from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Value
-from hloipu_compiler.lowering.ops.movement import reshaped_value
+from hloipu_compiler.lowering.ops.movement import is_window, kept_dimensions, reshaped_value
 from hloipu_compiler.lowering.ops.reductions import reduce
 from hloipu_compiler.planners.indexed_grids import (
     Option,
@@ -47,14 +48,24 @@ _MOST_SHARES = 256
 
 @lowers("dynamic-update-slice")
 def _dynamic_update_slice(context: LoweringContext) -> Sequence[Value]:
-    operands = [context.leaf(0), context.tile_tensor(1), *starts_of(context, 2)]
+    window, dropped = _window(context)
+    operands = [context.leaf(0), window, *starts_of(context, 2)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicUpdateSlice
 
-    written = partial(_written, context, DynamicUpdateSlice(), operands, 1)
+    written = partial(_written, context, DynamicUpdateSlice(dropped), operands, 1)
     starts = _constant_starts(context)
     if starts is None:
         return written()
     return cheapest(context.builder, [written, partial(_put, context, starts)])
+
+
+def _window(context: LoweringContext) -> tuple[TileTensor, Sizes]:
+    """Return what is put, and the dimensions of one element that it lacks."""
+    leaf = context.leaf(1)
+    if isinstance(leaf, Spread) and isinstance(leaf.source, TileTensor) and is_window(leaf):
+        kept = leaf.dimensions
+        return leaf.source, tuple(d for d in range(len(leaf.shape)) if d not in kept)
+    return context.tile_tensor(1), ()
 
 
 def _constant_starts(context: LoweringContext) -> Sizes | None:
@@ -69,13 +80,14 @@ def _constant_starts(context: LoweringContext) -> Sizes | None:
 
 def _put(context: LoweringContext, starts: Sizes) -> Sequence[Value] | None:
     """Exchange an update to a place that is known, with no copy of it on every tile."""
-    leaf, window = context.leaf(0), context.tile_tensor(1)
+    leaf, (window, _) = context.leaf(0), _window(context)
+    shape = context.operand_shape(1).dimensions
     base = _base(context, leaf, None)
     if base.variable == window.variable:
         return None
-    box = tuple((at, at + n) for at, n in zip(starts, window.shape, strict=True))
+    box = tuple((at, at + n) for at, n in zip(starts, shape, strict=True))
     shift = tuple(-at for at in starts)
-    piece = (window, window.shape, box, shift)
+    piece = (window, shape, box, shift)
     return [context.builder.assembled(leaf.element_type, leaf.shape, [piece], base)]
 
 
@@ -314,7 +326,25 @@ def _dynamic_slice(context: LoweringContext) -> Sequence[Value]:
     operands = [tensor, *starts_of(context, 1)]
     from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice
 
-    return [_read(context, DynamicSlice(), moving, operands)]
+    kept = _kept(context)
+    if kept is None:
+        return [_read(context, DynamicSlice(), moving, operands, shape)]
+    dropped = tuple(d for d in range(len(shape)) if d not in kept)
+    short = tuple(shape[d] for d in kept)
+    return [Spread(_read(context, DynamicSlice(dropped), moving, operands, short), kept, shape)]
+
+
+def _kept(context: LoweringContext) -> tuple[int, ...] | None:
+    """Return the dimensions of a slice that are left by all who read it; None: not the same."""
+    computation = context.computation
+    readers = [
+        computation.instructions[n]
+        for n in computation.users[computation.position[context.instruction.name]]
+    ]
+    if not readers or any(op.opcode not in ("reshape", "bitcast") for op in readers):
+        return None
+    left = {array_shape(op.shape).dimensions for op in readers}
+    return kept_dimensions(context.shape.dimensions, left.pop()) if len(left) == 1 else None
 
 
 @lowers("gather")
@@ -323,7 +353,8 @@ def _gather(context: LoweringContext) -> Sequence[Value]:
     if isinstance(source, Spread) and isinstance(source.source, Scalar):
         return [Spread(source.source, (), context.shape.dimensions)]
     codelet, moving = gather_codelet(context.instruction, source.shape)
-    return [_read(context, codelet, moving, [context.tile_tensor(0), context.tile_tensor(1)])]
+    operands = [context.tile_tensor(0), context.tile_tensor(1)]
+    return [_read(context, codelet, moving, operands, context.shape.dimensions)]
 
 
 def _read(
@@ -331,10 +362,10 @@ def _read(
     direct: Codelet,
     moving: Sequence[int],
     operands: Sequence[TileTensor],
+    shape: Sizes,
 ) -> TileTensor:
     """Read in one step, or in candidates that a second step puts together: what takes less."""
-    builder = context.builder
-    ((kind, shape),) = context.results
+    builder, kind = context.builder, context.shape.element_type.name
     if not prod(shape):
         return builder.compute(direct, operands, [(kind, shape)])[0]
     given = tuple(lying(builder, tensor) for tensor in operands)

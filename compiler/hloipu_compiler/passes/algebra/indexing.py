@@ -18,6 +18,7 @@ from hloipu_compiler.ir.literals import Literal
 from hloipu_compiler.ir.ops import ELEMENTWISE
 from hloipu_compiler.ir.shapes import ArrayShape
 from hloipu_compiler.passes.algebra.expand_bitcasts import plain
+from hloipu_compiler.passes.algebra.frames import framed
 from hloipu_compiler.passes.algebra.movement import (
     became,
     repeating,
@@ -59,7 +60,9 @@ def _gather(draft: Draft, op: Instruction) -> Instruction | None:
     source, shape = static(draft.shape(op.operands[0])), static(op.shape)
     place = _only_place(draft, op.operands[1], op.attributes.integer("index_vector_dim"))
     sizes = read("slice_sizes")
-    if source is None or shape is None or place is None or read("operand_batching_dims"):
+    if place is None:
+        return framed(draft, op)
+    if source is None or shape is None or read("operand_batching_dims"):
         return None
     if len(sizes) != source.rank or prod(sizes) != shape.element_count:
         return None

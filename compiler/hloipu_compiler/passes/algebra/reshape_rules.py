@@ -134,7 +134,10 @@ def _elementwise(draft: Draft, op: Instruction) -> Instruction | None:
         return None
     if not _SAID_OF_RESULT.isdisjoint(op.attributes):
         return None
-    sources = [_source(draft, at, shape.dimensions) for at in op.operands]
+    sources = [
+        None if _is_row_taken(draft, at) else _source(draft, at, shape.dimensions)
+        for at in op.operands
+    ]
     sizes = next((s.dimensions for s in sources if s is not None), None)
     if sizes is None:
         return None
@@ -206,6 +209,17 @@ def _resized(draft: Draft, at: int, sizes: Sizes, item: _Operand) -> int:
         item = item._replace(position=joined)
     own = Attributes({"dimensions": item.dimensions} if item.opcode == "broadcast" else {})
     return draft.add(like, item.opcode, shape, (item.position,), own)
+
+
+def _is_row_taken(draft: Draft, at: int) -> bool:
+    """Whether a reshape leaves dimensions of one element of a slice: it is read without them."""
+    op = draft.made[at]
+    return (
+        op.opcode == "reshape"
+        and draft.made[op.operands[0]].opcode == "dynamic-slice"
+        and len(sizes_of(op.shape)) < len(sizes_of(draft.shape(op.operands[0])))
+        and only_ones_differ(sizes_of(op.shape), sizes_of(draft.shape(op.operands[0])))
+    )
 
 
 def _source(draft: Draft, at: int, sizes: Sizes) -> ArrayShape | None:

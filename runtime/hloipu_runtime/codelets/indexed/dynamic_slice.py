@@ -156,36 +156,42 @@ class DynamicSlice(Codelet):
 
     name: ClassVar[str] = "dynamic-slice"
     is_compiled: ClassVar[bool] = True
+    dropped: Sizes = ()
+    """Dimensions of the data in which the window is one element, that the result lacks."""
 
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the result in any way; the operand only in dimensions that are taken whole."""
         whole, shape = operands[0].shape, results[0].shape
         return Indexing(
             shape,
-            (whole_dimensions(whole, shape), *((),) * (len(operands) - 1)),
+            (window_dimensions(whole, shape, self.dropped), *((),) * (len(operands) - 1)),
             (every_dimension(len(shape)),),
         )
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Return a view, moving on from tile to tile where tiles hold parts of the window."""
         source, scalars, result = operands[0], operands[1:], results[0]
+        window = widened(result, self.dropped)
         if is_whole(result):
             at = [scalar.data for scalar in scalars]
-            return [delivered(movement.dynamic_slice(source.data, at, result.part), result)]
-        told = agreed_starts(scalars, source.whole, result.whole)
+            taken = movement.dynamic_slice(source.data, at, window.part)
+            return [delivered(taken.reshape(result.part), result)]
+        told = agreed_starts(scalars, source.whole, window.whole)
         if told is None:
-            return [by_place(self.run, operands, results, result.whole)]
-        return [delivered(window_of(source, result, told), result)]
+            return [by_place(self.run, operands, results, window.whole)]
+        taken = window_of(source, window, told)
+        return [delivered(taken.reshape(*result.grid, *result.part), result)]
 
     def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
         """Return one copy, on tiles that hold of the data what they hold of the window."""
         source, result = operands[0], results[0]
+        window = widened(result, self.dropped)
         taken, target = whole_of_parts(source, shared=True), whole_of_parts(result)
-        together = all(follows(source, d, result, d) for d in range(len(source.whole)))
+        together = all(follows(source, d, window, d) for d in range(len(source.whole)))
         if taken is None or target is None or not together:
             return None
         arrays = [taken(source.data), target(result.data)]
-        at = _window_on_arrays(operands[1:], source.whole, result.whole, arrays[0])
+        at = _window_on_arrays(operands[1:], source.whole, window.whole, arrays[0], self.dropped)
         if at is None:
             return None
 
@@ -196,17 +202,21 @@ class DynamicSlice(Codelet):
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Say yes for ends of the window where the data ends as well."""
-        ends = zip(unused[0], unused[-1], strict=True)
+        kept = [end for d, end in enumerate(unused[0]) if d not in self.dropped]
+        ends = zip(kept, unused[-1], strict=True)
         return all(of_data or not of_window for of_data, of_window in ends)
 
     def straight(self, operands: Blocks, results: Blocks) -> Straight | None:
         """Return the window as a view."""
-        cut = _WindowView(operands[0].part, results[0].part)
+        window = with_ones(results[0].part, self.dropped)
+        cut = _WindowView(operands[0].part, window, self.dropped)
         return one_call(cut, len(operands), results[0].part)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge moving the result's elements."""
-        return window_work(machine, results[0], operands[0].shape)
+        (result,) = results
+        moved = Tensor(result.element_type, with_ones(result.shape, self.dropped))
+        return window_work(machine, moved, operands[0].shape)
 
 
 @codelet
@@ -220,17 +230,25 @@ class DynamicUpdateSlice(Codelet):
     name: ClassVar[str] = "dynamic-update-slice"
     is_compiled: ClassVar[bool] = True
     overwrites_a_part: ClassVar[bool] = True
+    dropped: Sizes = ()
+    """Dimensions of the data in which the window is one element, that it lacks."""
 
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split every dimension; the window only where it is as long as the data."""
-        shape, window = results[0].shape, operands[1].shape
+        shape, window = results[0].shape, with_ones(operands[1].shape, self.dropped)
         every = every_dimension(len(shape))
+        along = [
+            index
+            for d, index in enumerate(whole_dimensions(window, shape))
+            if d not in self.dropped
+        ]
         scalars = ((),) * (len(operands) - 2)
-        return Indexing(shape, (every, whole_dimensions(window, shape), *scalars), (every,))
+        return Indexing(shape, (every, tuple(along), *scalars), (every,))
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Write each tile's share of the window."""
-        source, window, scalars, result = operands[0], operands[1], operands[2:], results[0]
+        source, scalars, result = operands[0], operands[2:], results[0]
+        window = widened(operands[1], self.dropped)
         if is_whole(source):
             at = [scalar.data for scalar in scalars]
             place = result.array
@@ -249,7 +267,8 @@ class DynamicUpdateSlice(Codelet):
         general = super().bound(operands, results)
         if not is_whole(operands[0]):
             return general
-        window = window_at(operands[0].part, operands[1].part)
+        shape = with_ones(operands[1].part, self.dropped)
+        window = window_at(operands[0].part, shape, self.dropped)
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             data = arrays[0]
@@ -263,12 +282,13 @@ class DynamicUpdateSlice(Codelet):
     def on_arrays(self, operands: Blocks, results: Blocks) -> OnArrays | None:
         """Return one copy, on tiles that make up all data and have what they replace of it."""
         data, window, result = operands[0], operands[1], results[0]
+        wide = widened(window, self.dropped)
         target, taken = whole_of_parts(result), whole_of_parts(window, shared=True)
-        together = all(follows(window, d, data, d) for d in range(len(data.whole)))
+        together = all(follows(wide, d, data, d) for d in range(len(data.whole)))
         if target is None or taken is None or not together:
             return None
         arrays = [taken(window.data), target(result.data), data.data, result.data]
-        at = _window_on_arrays(operands[2:], data.whole, window.whole, arrays[1])
+        at = _window_on_arrays(operands[2:], data.whole, wide.whole, arrays[1], self.dropped)
         if at is None:
             return None
         in_place = same_memory(data.data, result.data)
@@ -284,12 +304,14 @@ class DynamicUpdateSlice(Codelet):
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Say yes for ends of the data, which the window reaches where it is as long."""
-        return all(of_data or not of_window for of_data, of_window in zip(*unused[:2], strict=True))
+        kept = [end for d, end in enumerate(unused[0]) if d not in self.dropped]
+        ends = zip(kept, unused[1], strict=True)
+        return all(of_data or not of_window for of_data, of_window in ends)
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge moving the window's elements, as many as a tile can hold."""
         shape = results[0].shape
-        most = tuple(map(min, operands[1].shape, shape))
+        most = tuple(map(min, with_ones(operands[1].shape, self.dropped), shape))
         return window_work(machine, Tensor(results[0].element_type, most), shape)
 
     def may_overwrite(self, operand: int) -> bool:
@@ -302,7 +324,7 @@ MOST_WINDOWS = 1 << 10
 
 
 def _window_on_arrays(
-    scalars: Blocks, whole: Sizes, window: Sizes, usual: Array
+    scalars: Blocks, whole: Sizes, window: Sizes, usual: Array, dropped: Sizes
 ) -> Callable[[Array], Array] | None:
     """Return what takes the window of an array, a view, at starts that all tiles have stored once.
 
@@ -310,7 +332,10 @@ def _window_on_arrays(
     """
     if not are_stored_once(scalars):
         return None
-    everywhere: list[Any] = [*(slice(0, size) for size in window), ...]  # a view without dimensions
+    everywhere: list[Any] = [
+        *(0 if d in dropped else slice(0, size) for d, size in enumerate(window)),
+        ...,  # a view without dimensions
+    ]
     moves = [
         (d, partial(scalar.data.item, 0), whole[d] - size, size)
         for d, (scalar, size) in enumerate(zip(scalars, window, strict=True))
@@ -321,7 +346,7 @@ def _window_on_arrays(
         def window_of(x: Array) -> Array:
             for d, start, limit, size in moves:
                 low = min(max(start(), 0), limit)
-                everywhere[d] = slice(low, low + size)
+                everywhere[d] = low if d in dropped else slice(low, low + size)
             view: Array = x[tuple(everywhere)]
             return view
 
@@ -334,7 +359,7 @@ def _window_on_arrays(
         low = 0 if low < 0 else low if low < limit else limit
         view = views.get(low) if x is usual else None
         if view is None:
-            everywhere[d] = slice(low, low + size)
+            everywhere[d] = low if d in dropped else slice(low, low + size)
             view = x[tuple(everywhere)]
             if x is usual and len(views) < MOST_WINDOWS:
                 views[low] = view
@@ -343,16 +368,18 @@ def _window_on_arrays(
     return kept_window_of
 
 
-def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], tuple[slice, ...]]:
-    """Return the index of a window from its starts, clamped so that it lies inside."""
+def window_at(
+    whole: Sizes, window: Sizes, dropped: Sizes = ()
+) -> Callable[[Sequence[Array | int]], tuple[Any, ...]]:
+    """Return the index of a view from its starts, clamped so that it lies inside."""
     limits = tuple(map(sub, whole, window))
 
-    def index(at: Sequence[Array | int]) -> tuple[slice, ...]:
-        slices = []
-        for start, limit, size in zip(at, limits, window, strict=True):
+    def index(at: Sequence[Array | int]) -> tuple[Any, ...]:
+        places: list[Any] = []
+        for d, (start, limit, size) in enumerate(zip(at, limits, window, strict=True)):
             low = min(max(int(start), 0), limit) if limit else 0
-            slices.append(slice(low, low + size))
-        return tuple(slices)
+            places.append(low if d in dropped else slice(low, low + size))
+        return (*places, ...)
 
     return index
 
@@ -360,8 +387,9 @@ def window_at(whole: Sizes, window: Sizes) -> Callable[[Sequence[Array | int]], 
 class _WindowView:
     """Cuts a window out of an array, at given start indices."""
 
-    def __init__(self, whole: Sizes, window: Sizes) -> None:
-        self._at, self._whole, self._window = window_at(whole, window), whole, window
+    def __init__(self, whole: Sizes, window: Sizes, dropped: Sizes) -> None:
+        self._at, self._whole, self._window = window_at(whole, window, dropped), whole, window
+        self._dropped = dropped
 
     def __call__(self, x: Array, *starts: Array) -> Array:
         """Return the window as a view."""
@@ -373,16 +401,17 @@ class _WindowView:
     ) -> list[Callable[[], object]] | None:
         """Return a copy as a call, where one start alone matters."""
         moving = [d for d, n in enumerate(self._whole) if n > self._window[d]]
-        if len(moving) != 1:
+        if len(moving) != 1 or not {*self._dropped} <= {*moving}:
             return None
         (d,) = moving
+        is_dropped = d in self._dropped
         x, size, start = arguments[0], self._window[d], arguments[1 + d].item
         before, limit = (slice(None),) * d, self._whole[d] - size
 
         def copy() -> None:
             low = start()
             low = 0 if low < 0 else min(low, limit)
-            out[...] = x[(*before, slice(low, low + size))]
+            out[...] = x[(*before, low if is_dropped else slice(low, low + size))]
 
         return [copy]
 
@@ -409,6 +438,34 @@ def window_work(machine: Machine, moved: Tensor, data: Sizes) -> TileWork:
     moved_bytes = packed_bytes(moved.element_type, moved.elements)
     copied = SUPERVISOR_CYCLES + rearrange_on_tile(machine, moved_bytes, piece_bytes).cycles
     return TileWork(direct) if direct <= copied else TileWork(copied, copied)
+
+
+def with_ones(sizes: Sizes, dropped: Sizes) -> Sizes:
+    """Return the sizes of a window in all dimensions of the data."""
+    full = list(sizes)
+    for d in dropped:
+        full.insert(d, 1)
+    return tuple(full)
+
+
+def widened(window: Block, dropped: Sizes) -> Block:
+    """Return the block of a window in all dimensions of the data."""
+    if not dropped:
+        return window
+    array, part = window.array, with_ones(window.part, dropped)
+    if array is not None:
+        array = array.reshape(*array.shape[: len(window.grid)], *part)
+    starts = list(window.starts)
+    for d in dropped:
+        starts.insert(d, 0)
+    return Block(array, window.grid, part, tuple(starts), with_ones(window.whole, dropped))
+
+
+def window_dimensions(data: Sizes, window: Sizes, dropped: Sizes) -> tuple[Index, ...]:
+    """Return, for each dimension of the data, the label of the window's that is as long."""
+    kept = [d for d in range(len(data)) if d not in dropped]
+    along = whole_dimensions(tuple(data[d] for d in kept), window)
+    return tuple(along[kept.index(d)] if d in kept else ALL for d in range(len(data)))
 
 
 def whole_dimensions(some: Sizes, others: Sizes) -> tuple[Index, ...]:

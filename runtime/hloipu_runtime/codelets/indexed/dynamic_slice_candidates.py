@@ -7,11 +7,13 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import ALL, Codelet, Index, Indexing, codelet
 from hloipu_runtime.codelets.core.placing import line_of_starts
-from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Tensor, Tensors
+from hloipu_runtime.codelets.core.tensors import Array, Block, Blocks, Sizes, Tensor, Tensors
 from hloipu_runtime.codelets.indexed.dynamic_slice import (
     DynamicSlice,
-    whole_dimensions,
+    widened,
+    window_dimensions,
     window_work,
+    with_ones,
 )
 from hloipu_runtime.codelets.indexed.gather import candidates
 from hloipu_runtime.codelets.indexed.gather_parts import Places
@@ -35,13 +37,15 @@ class DynamicSliceCandidates(Codelet):
     name: ClassVar[str] = "dynamic-slice-candidates"
     dimension: int
     block: int
+    dropped: Sizes = ()
+    """As of `DynamicSlice`."""
 
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
         """Split the ranges, and the window as `DynamicSlice` does."""
         shape = results[0].shape
         source = [
             ALL if index.label < 0 else Index(1 + index.label)
-            for index in whole_dimensions(operands[0].shape, shape[1:])
+            for index in window_dimensions(operands[0].shape, shape[1:], self.dropped)
         ]
         source[self.dimension] = Index(0, self.block, 0, self.block)
         return Indexing(
@@ -50,11 +54,12 @@ class DynamicSliceCandidates(Codelet):
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
         """Take the window as if all lay in the tile's range, and keep what does."""
-        source, scalars, result = operands[0], operands[1:], results[0]
+        source, scalars = operands[0], operands[1:]
+        result = widened(results[0], tuple(1 + d for d in self.dropped))
         sizes, rank = result.whole[1:], len(result.grid)
         at = agreed_starts(scalars, source.whole, sizes)
         if at is not None and self._splits_no_indexed(source, result):
-            return [self._from_few_ranges(source, result, at)]
+            return [self._as_result(self._from_few_ranges(source, result, at), results[0])]
         dims = GatherDimensions(tuple(range(len(sizes))), (), tuple(range(len(sizes))), 0)
         columns = {
             d: np.atleast_1d(clamped(scalar.data, source.whole[d], sizes[d]))
@@ -63,7 +68,12 @@ class DynamicSliceCandidates(Codelet):
         columns = {d: c.reshape(c.shape[c.ndim - rank :]) for d, c in columns.items()}
         shape = np.broadcast_shapes((1,) * rank, *(c.shape for c in columns.values()))
         places = Places(columns, shape, rank)
-        return [candidates(dims, sizes, places, (self.dimension, self.block), source, result)]
+        offers = candidates(dims, sizes, places, (self.dimension, self.block), source, result)
+        return [self._as_result(offers, results[0])]
+
+    def _as_result(self, offers: Array, result: Block) -> Array:
+        """Return offers without the dimensions that the result lacks."""
+        return offers.reshape(*offers.shape[: len(result.grid)], *result.part)
 
     def _splits_no_indexed(self, source: Block, result: Block) -> bool:
         """Whether tiles offer all of the window along the dimensions that it is shorter in."""
@@ -110,10 +120,10 @@ class DynamicSliceCandidates(Codelet):
         self, combine: Codelet, others: Sequence[Array | None]
     ) -> tuple[Codelet, int] | None:
         """With `OrBits` behind it, this is a dynamic slice."""
-        return (DynamicSlice(), 0) if isinstance(combine, OrBits) else None
+        return (DynamicSlice(self.dropped), 0) if isinstance(combine, OrBits) else None
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Charge the window as if all lay in the tile's range: where it is, data decides."""
-        shape = results[0].shape[1:]
+        shape = with_ones(results[0].shape[1:], self.dropped)
         most = tuple(map(min, shape, operands[0].shape))
         return window_work(machine, Tensor(results[0].element_type, most), operands[0].shape)

@@ -18,7 +18,11 @@ from hloipu_runtime.codelets.core.native_lowering import storage_type
 from hloipu_runtime.codelets.core.placing import follows, same_memory, whole_of_parts
 from hloipu_runtime.codelets.core.tensors import Block
 from hloipu_runtime.codelets.dense.dot import Dot, cut_dimensions, folded_dot
-from hloipu_runtime.codelets.indexed.dynamic_slice import DynamicSlice, DynamicUpdateSlice
+from hloipu_runtime.codelets.indexed.dynamic_slice import (
+    DynamicSlice,
+    DynamicUpdateSlice,
+    widened,
+)
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.fused_reduce import FusedReduce, as_region
 from hloipu_runtime.codelets.ops.reduce import Reduce
@@ -348,7 +352,13 @@ class TileRegion(RegionReductions, RegionProducts):
         """Copy a window where all tiles together have it as one."""
         updates = isinstance(codelet, DynamicUpdateSlice)
         count = 2 if updates else 1
-        small, large = (blocks[1], blocks[0]) if updates else (blocks[-1], blocks[0])
+        blocks, given, small_at = list(blocks), list(given), 1 if updates else len(blocks) - 1
+        small = blocks[small_at] = widened(blocks[small_at], codelet.dropped)
+        if updates:
+            given[1] = given[1].seen(given[1].view.reshape(small.data.shape, copy=False))
+        else:
+            target = target.seen(target.view.reshape(small.data.shape, copy=False))
+        large = blocks[0]
         first, second = (small, large) if updates else (large, small)
         wholes = [
             whole_of_parts(large, shared=not updates), whole_of_parts(small, shared=updates),

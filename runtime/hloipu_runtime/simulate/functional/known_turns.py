@@ -14,6 +14,7 @@ from hloipu_runtime.codelets.indexed.dynamic_slice import (
     DynamicSlice,
     DynamicUpdateSlice,
     window_at,
+    with_ones,
 )
 from hloipu_runtime.program.program import Value
 from hloipu_runtime.program.steps import Definition, Repeat, ValueId
@@ -142,14 +143,15 @@ def _window(
     if not isinstance(node.what, DynamicSlice | DynamicUpdateSlice):
         return None
     data, *rest = node.reads
+    dropped = node.what.dropped
     if isinstance(node.what, DynamicSlice):
-        shape, starts = table[node.writes[0]].shape, rest
+        shape, starts = with_ones(table[node.writes[0]].shape, dropped), rest
     elif data not in rest:
-        shape, starts = table[rest[0]].shape, rest[1:]
+        shape, starts = with_ones(table[rest[0]].shape, dropped), rest[1:]
         if shape == table[data].shape:
             return None
     else:
         return None
     if not starts or not all(_is_given(v, decided, first) for v in starts):
         return None
-    return _Window(window_at(table[data].shape, shape), tuple(starts))
+    return _Window(window_at(table[data].shape, shape, dropped), tuple(starts))

@@ -189,9 +189,9 @@ class _Writer(RegionReductions, RegionProducts, RegionWindows):
             case Elementwise():
                 made = self._elementwise(what, node)
             case DynamicSlice():
-                made = [self._slice(node)]
+                made = [self._slice(what, node)]
             case DynamicUpdateSlice():
-                made = [self._update(node)]
+                made = [self._update(what, node)]
             case Dot(part=0):
                 made = [self._dot(what, node)]
             case Reduce(parts=()):

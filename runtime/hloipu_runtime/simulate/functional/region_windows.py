@@ -6,6 +6,11 @@ from math import prod
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from hloipu_runtime.codelets.indexed.dynamic_slice import (
+    DynamicSlice,
+    DynamicUpdateSlice,
+    with_ones,
+)
 from hloipu_runtime.codelets.indexed.gather import Gather
 from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.codelets.ops.join import Pad
@@ -37,12 +42,13 @@ class RegionWindows(RegionValues):
         self.region.copy(source, target)
         return target
 
-    def _slice(self, node: Node) -> Held:
+    def _slice(self, what: DynamicSlice, node: Node) -> Held:
         shape = self.table[node.writes[0]].shape
         data = self._value(node.reads[0])
         if isinstance(data, Register):
             return data._replace(shape=shape)
-        window = self._window(data, shape, node.reads[1:])
+        window = self._window(data, with_ones(shape, what.dropped), node.reads[1:])
+        window = window.seen(window.view.reshape(shape, copy=False))
         if prod(shape) == 1:
             return self._loaded(window)
         target = self.region.temporary(shape, data.type)
@@ -51,14 +57,16 @@ class RegionWindows(RegionValues):
             self._doubt(target)
         return target
 
-    def _update(self, node: Node) -> Held:
+    def _update(self, what: DynamicUpdateSlice, node: Node) -> Held:
         data, window, *starts = node.reads
         shape = self.table[node.writes[0]].shape
-        if self.table[window].shape == shape:
+        sizes = self.table[window].shape
+        if sizes == shape:
             return self._value(window)
         update = self._value(window)
         target = self._overwritten(node.writes[0], data, [update])
-        place = self._window(target, self.table[window].shape, starts)
+        place = self._window(target, with_ones(sizes, what.dropped), starts)
+        place = place.seen(place.view.reshape(sizes, copy=False))
         if isinstance(update, Register):
             update = update._replace(shape=place.view.shape)
         self.region.copy(update, place)

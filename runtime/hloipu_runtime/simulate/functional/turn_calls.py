@@ -150,7 +150,7 @@ class TurnCalls:
 
     def _window(self, what: KnownWindow, node: Node) -> None:
         (written,), (data, *window) = node.writes, node.reads
-        index = _at(self._values[what.slot])
+        index = self._values[what.slot]
         if not window:
             self._put(written, self.array(data)[index])
             return

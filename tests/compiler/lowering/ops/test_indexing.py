@@ -11,7 +11,7 @@ from hloipu_runtime.codelets.indexed.scatter import Scatter
 from hloipu_runtime.codelets.ops.move import Copy
 from hloipu_runtime.machine.load import load_machine
 from hloipu_runtime.program.program import Program
-from hloipu_runtime.program.steps import ComputeSet, Repeat, RepeatWhile, VertexGroup
+from hloipu_runtime.program.steps import ComputeSet, Exchange, Repeat, RepeatWhile, VertexGroup
 from hloipu_runtime.program.uses import steps_within
 from tests.support.tile_runs import same_on_tiles
 
@@ -172,6 +172,69 @@ ENTRY e {
     (loop,) = (step for step in run.program.body.steps if isinstance(step, Repeat | RepeatWhile))
     made = [step for step in steps_within(loop.body, run.program) if isinstance(step, ComputeSet)]
     assert all(not isinstance(group.codelet, Copy) for step in made for group in step.groups)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("count", ["n", "given"])
+def test_rows_of_stacks_are_taken_and_put_as_they_lie(machine: str, count: str) -> None:
+    """As scans print them: no copy on a tile only for a dimension of one element."""
+    text = f"""
+HloModule m
+c {{
+  s = (s32[], f32[8,3,40], f32[3,8,40], f32[3,40], f32[8], s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(8)
+  given = s32[] get-tuple-element(s), index=5
+  ROOT lt = pred[] compare(i, {count}), direction=LT
+}}
+b {{
+  s = (s32[], f32[8,3,40], f32[3,8,40], f32[3,40], f32[8], s32[]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  x = f32[8,3,40] get-tuple-element(s), index=1
+  y = f32[3,8,40] get-tuple-element(s), index=2
+  h = f32[3,40] get-tuple-element(s), index=3
+  q = f32[8] get-tuple-element(s), index=4
+  given = s32[] get-tuple-element(s), index=5
+  one = s32[] constant(1)
+  zero = s32[] constant(0)
+  j = s32[] add(i, one)
+  slice = f32[1,3,40] dynamic-slice(x, i, zero, zero), dynamic_slice_sizes={{1,3,40}}
+  row = f32[3,40] reshape(slice)
+  number = f32[1] dynamic-slice(q, i), dynamic_slice_sizes={{1}}
+  factor = f32[] reshape(number)
+  factors = f32[3,40] broadcast(factor), dimensions={{}}
+  scaled = f32[3,40] multiply(h, factors)
+  now = f32[3,40] subtract(scaled, row)
+  back = f32[3,1,40] reshape(now)
+  put = f32[3,8,40] dynamic-update-slice(y, back, zero, i, zero)
+  ROOT o = (s32[], f32[8,3,40], f32[3,8,40], f32[3,40], f32[8], s32[])
+    tuple(j, x, put, now, q, given)
+}}
+ENTRY e {{
+  x = f32[8,3,40] parameter(0)
+  h = f32[3,40] parameter(1)
+  q = f32[8] parameter(2)
+  given = s32[] parameter(3)
+  none = f32[] constant(0)
+  y = f32[3,8,40] broadcast(none), dimensions={{}}
+  z = s32[] constant(0)
+  t = (s32[], f32[8,3,40], f32[3,8,40], f32[3,40], f32[8], s32[]) tuple(z, x, y, h, q, given)
+  w = (s32[], f32[8,3,40], f32[3,8,40], f32[3,40], f32[8], s32[])
+    while(t), condition=c, body=b
+  ROOT r = f32[3,8,40] get-tuple-element(w), index=2
+}}
+"""
+    x, h, q = drawn(8, 3, 40), drawn(3, 40), drawn(8)
+    run = same_on_tiles(text, MACHINES[machine], [x, h, q, np.int32(8)])
+    state, expected = h, np.zeros((3, 8, 40), np.float32)
+    for turn in range(8):
+        state = expected[:, turn] = state * q[turn] - x[turn]
+    np.testing.assert_array_equal(run.exact[0], expected)
+    (loop,) = (step for step in run.program.body.steps if isinstance(step, Repeat | RepeatWhile))
+    exchanges = [s for s in steps_within(loop.body, run.program) if isinstance(s, Exchange)]
+    pieces = [p for s in exchanges for made in s.definitions for p in made.pieces]
+    values = run.program.values
+    assert all(values[p.value].shape == p.view for p in pieces)
 
 
 ROWS = "offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1"

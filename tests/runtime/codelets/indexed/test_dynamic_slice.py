@@ -67,6 +67,41 @@ def test_an_update_splits_the_data_by_ranges(
     np.testing.assert_array_equal(made, expected)
 
 
+DROPPED = [
+    ((9, 6), (0,), (4, 0), (1, 6)),
+    ((9, 6), (1,), (3, 4), (5, 1)),
+    ((9, 6), (0, 1), (12, 5), (1, 1)),
+    ((4, 5, 6), (1,), (1, 9, 2), (2, 1, 3)),
+    ((4, 1, 6), (0, 1), (3, 0, 0), (1, 1, 6)),
+]
+
+
+@pytest.mark.parametrize(("shape", "dropped", "at", "window"), DROPPED)
+def test_a_window_may_lack_dimensions_of_one_element(
+    shape: tuple[int, ...], dropped: tuple[int, ...], at: tuple[int, ...], window: tuple[int, ...]
+) -> None:
+    given = counted(*shape)
+    short = tuple(n for d, n in enumerate(window) if d not in dropped)
+    place = tuple(
+        slice(low, low + n) for low, n in zip(corner(shape, window, at), window, strict=True)
+    )
+    tensors = [given, *scalars(*at)]
+    (taken,) = check_every_split(DynamicSlice(dropped), tensors, [Tensor("f32", short)])
+    np.testing.assert_array_equal(taken, given.array[place].reshape(short))
+    for d in range(len(shape)):
+        offering = DynamicSliceCandidates(d, 2, dropped)
+        offers = Tensor("f32", (-(-shape[d] // 2), *short))
+        (offered,) = check_every_split(offering, tensors, [offers])
+        (joined,) = run_whole(OrBits(), [Given("f32", offered)], [Tensor("f32", short)])
+        np.testing.assert_array_equal(joined, taken)
+    update = Given("f32", np.asarray(-1 - counted(*short).array))
+    put = [given, update, *scalars(*at)]
+    (made,) = check_every_split(DynamicUpdateSlice(dropped), put, [given.tensor])
+    expected = given.array.copy()
+    expected[place] = update.array.reshape(window)
+    np.testing.assert_array_equal(made, expected)
+
+
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 50])
 @pytest.mark.parametrize("at", range(0, 41, 5))
 def test_an_update_may_meet_any_number_of_ranges(block: int, at: int) -> None:
