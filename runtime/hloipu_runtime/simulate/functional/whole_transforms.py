@@ -29,8 +29,6 @@ def with_whole_transforms(
 
     `results` outlive the block.
     """
-    if not any(isinstance(node.what, Twiddle) for node in nodes):
-        return nodes
     steps = _Steps(nodes, table, results)
     joined: dict[int, Node] = {}
     dropped: set[int] = set()
