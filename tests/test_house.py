@@ -485,3 +485,24 @@ def test_a_plain_compile_imports_what_it_runs() -> None:
     assert not useless
     ours = [x for x in imported if x.partition(".")[0].startswith("hloipu")]
     assert len(ours) <= MOST_MODULES
+
+
+PLAIN_RUN = """
+import sys
+import numpy as np
+import hloipu
+
+text = "HloModule m\\nENTRY e {\\n x = f32[8] parameter(0)\\n ROOT y = f32[8] add(x, x)\\n}"
+hloipu.compile(text, target="tiny", cache=False).run(np.ones(8, np.float32))
+print(*sys.modules)
+"""
+RARE = tuple(
+    "codelets.dense.fft codelets.indexed.scatter kernels.fft kernels.scatter "
+    "simulate.functional.whole_scatters simulate.functional.whole_transforms".split()
+)
+
+
+def test_a_plain_run_loads_nothing_about_rare_codelets() -> None:
+    loaded = run_python(PLAIN_RUN).split()
+    assert "hloipu_runtime.simulate.functional.logical_form" in loaded
+    assert not [x for x in loaded if x.removeprefix("hloipu_runtime.") in RARE]

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 FEWEST_ELEMENTS = 1 << 14
 """From here on kernels of rows, whose call takes some 15 us, beat calls of numpy."""
 
-MOST_KEPT_BYTES = 1 << 20
-"""Of a constant that is kept as kernels read it; *assumed*."""
-
 
 @codelet
 class RowRegion(Codelet):
@@ -154,27 +151,19 @@ class RowRegion(Codelet):
         ]
         forms = [self._form(number, whole, along) for number in self.results]
         shaped = [block.grid + block.part for block in results]
-        known: dict[int, tuple[Array, Array]] = {}
-        """Of operands that nobody writes to, as constants: the last one, and how it was laid."""
 
         def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> Sequence[Array]:
             if not settings().compiles or not native.is_ready(elements):
                 return plain(arrays, outs)
             given: list[Array] = []
-            for k, (x, (form, labels, is_full)) in enumerate(zip(arrays, lying, strict=True)):
+            for x, (form, labels, is_full) in zip(arrays, lying, strict=True):
                 if form is not None and x.flags.c_contiguous:
                     given.append(x.reshape(form))
-                    continue
-                before = known.get(k)
-                if before is not None and before[0] is x:
-                    given.append(before[1])
                     continue
                 laid = as_rows(arranged(x, labels, self.rank, axes), whole, kept, is_full=is_full)
                 if laid is None:
                     return plain(arrays, outs)
                 given.append(laid)
-                if not x.flags.writeable and laid.nbytes <= MOST_KEPT_BYTES:
-                    known[k] = x, laid
             outs = [x if x is not None and x.flags.c_contiguous else None for x in outs]
             wholes = _places(outs, forms, whole)
             native.run(given, [x.reshape(rows, -1) for x in wholes], rows)

@@ -188,9 +188,8 @@ class Sort(Codelet):
             packed ^= turned
         for n, out in enumerate(outs):
             if n == self.places:
-                out.view(np.uint32)[...] = (
-                    packed  # the low half: a cast takes half of a strided copy
-                )
+                # The low half: a cast takes half of a strided copy.
+                out.view(np.uint32)[...] = packed
             else:
                 put_values(high, key, out)
                 if filling is not None:

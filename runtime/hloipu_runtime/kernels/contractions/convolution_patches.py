@@ -144,10 +144,6 @@ def _idle_memories(dtype: np.dtype[Any]) -> list[Array]:
 class _Patches:
     """What a convolution of one form needs beside its operands. One at a time may have it."""
 
-    order: Sizes
-    """Of dimensions of a padded x in memory."""
-    blocks: Blocks
-
     def __init__(
         self, shape: Sizes, features: int, axes: tuple[Axis, ...], dtype: np.dtype[Any]
     ) -> None:
@@ -200,6 +196,7 @@ class _Patches:
         return self._canonical(result)
 
     def _order(self) -> Sizes:
+        """Return the order in which dimensions of a padded x lie in memory."""
         raise NotImplementedError
 
     def _seen(self, x: Array) -> list[Array]:

@@ -12,9 +12,7 @@ from hloipu_runtime.program.proof.exchanges import is_plain_copy
 from hloipu_runtime.simulate.functional.loop_turns import with_small_together
 from hloipu_runtime.simulate.functional.nodes import Collapsed, Node
 from hloipu_runtime.simulate.functional.row_chains import with_row_chains
-from hloipu_runtime.simulate.functional.whole_scatters import with_whole_scatters
 from hloipu_runtime.simulate.functional.whole_sorts import with_whole_sorts
-from hloipu_runtime.simulate.functional.whole_transforms import with_whole_transforms
 
 
 def collapse(program: Program) -> Collapsed:
@@ -33,10 +31,19 @@ def _block(
 ) -> Collapsed:
     """Collapse one sequence: `given` are its own values from the start, `results` outlive it."""
     constants = dict(program.constants.values())
-    nodes = with_whole_scatters(list(_nodes(program, body, place)), program.values, results)
+    nodes = list(_nodes(program, body, place))
+    # What puts rare codelets together is loaded where there are such: it loads all about them.
+    kinds = {type(node.what).__name__ for node in nodes}
+    if "Scatter" in kinds:
+        from hloipu_runtime.simulate.functional.whole_scatters import with_whole_scatters
+
+        nodes = with_whole_scatters(nodes, program.values, results)
     nodes = _merged(program, nodes, results, constants)
     nodes = with_whole_sorts(nodes, program.values, results)
-    nodes = with_whole_transforms(nodes, program.values, results)
+    if "Twiddle" in kinds:
+        from hloipu_runtime.simulate.functional.whole_transforms import with_whole_transforms
+
+        nodes = with_whole_transforms(nodes, program.values, results)
     nodes = with_row_chains(nodes, program.values, results, constants)
     nodes = with_small_together(nodes, program.values)
     own = set(given)

@@ -51,11 +51,11 @@ def with_whole_scatters(
         chain, high = [first], begin.high
         while high < begin.end:
             following = _next(nodes[chain[-1]], nodes, readers, results)
-            found = slices[following] if following >= 0 else None
-            if found is None or found != begin._replace(low=high, high=found.high):
+            after = slices[following] if following >= 0 else None
+            if after is None or after != begin._replace(low=high, high=after.high):
                 break
             chain.append(following)
-            high = found.high
+            high = after.high
         if high == begin.end and len(chain) > 1:
             dropped.update(chain)
             data = nodes[first].reads[: len(nodes[first].writes)]
@@ -74,13 +74,13 @@ def _next(
     results: frozenset[ValueId],
 ) -> int:
     """Return the position of the same scatter into what a scatter leaves for it alone; or -1."""
-    made = node.writes
-    following = {n for v in made for n in readers.get(v, ())}
-    if len(following) != 1 or results.intersection(made):
+    tables = node.writes
+    following = {n for v in tables for n in readers.get(v, ())}
+    if len(following) != 1 or results.intersection(tables):
         return -1
     (n,) = following
-    data, windows = nodes[n].reads[: len(made)], nodes[n].reads[len(made) :]
-    is_next = nodes[n].what == node.what and data == made and not {*made} & {*windows}
+    data, windows = nodes[n].reads[: len(tables)], nodes[n].reads[len(tables) :]
+    is_next = nodes[n].what == node.what and data == tables and not {*tables} & {*windows}
     return n if is_next else -1
 
 
@@ -102,7 +102,7 @@ def _slice(
     ]
     if not pairs:
         return None
-    found = set()
+    cuts = set()
     for piece, d in zip(pieces, (pairs[0][0], *(pairs[0][1],) * count), strict=True):
         ranges = [
             (low + x, high + x) for (low, high), x in zip(piece.box, piece.shift, strict=True)
@@ -111,7 +111,7 @@ def _slice(
             x != (0, n) for k, (x, n) in enumerate(zip(ranges, piece.view, strict=True)) if k != d
         ):
             return None
-        found.add((*ranges[d], piece.view[d]))
-    if len(found) != 1:
+        cuts.add((*ranges[d], piece.view[d]))
+    if len(cuts) != 1:
         return None
-    return _Slice(tuple(x.value for x in pieces), *found.pop())
+    return _Slice(tuple(x.value for x in pieces), *cuts.pop())

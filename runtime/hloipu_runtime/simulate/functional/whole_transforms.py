@@ -29,26 +29,23 @@ def with_whole_transforms(
 
     `results` outlive the block.
     """
-    if not any(isinstance(node.what, Twiddle) for node in nodes):
-        return nodes
     steps = _Steps(nodes, table, results)
     joined: dict[int, Node] = {}
     dropped: set[int] = set()
     for n, node in enumerate(nodes):
         if isinstance(node.what, Twiddle):
-            found = steps.in_two(n, node.what)
-            if found is not None:
-                found = steps.of_reals(found) or steps.to_reals(found) or found
-                members = found.members
-                dropped.update(members)
-                joined[members[-1]] = Node(
-                    found.what, nodes[members[-1]].place, (found.source,), (found.result,)
-                )
+            of_complex = steps.in_two(n, node.what)
+            if of_complex is None:
+                continue
+            whole = steps.of_reals(of_complex) or steps.to_reals(of_complex) or of_complex
+            last = whole.members[-1]
+            dropped.update(whole.members)
+            joined[last] = Node(whole.what, nodes[last].place, (whole.source,), (whole.result,))
     return [joined.get(n, node) for n, node in enumerate(nodes) if n not in dropped or n in joined]
 
 
-class _Found(NamedTuple):
-    """A transform whose steps were found."""
+class _Transform(NamedTuple):
+    """A transform that steps of a block are together."""
 
     what: Fft
     source: ValueId
@@ -79,7 +76,7 @@ class _Steps:
         """Return the node that makes a value, unless another than the one in question reads it."""
         return None if self._after(value) is None else self._maker.get(value)
 
-    def in_two(self, number: int, twiddle: Twiddle) -> _Found | None:
+    def in_two(self, number: int, twiddle: Twiddle) -> _Transform | None:
         """Return the transform that the steps around a twiddle are."""
         nodes, d = self._nodes, twiddle.dimensions[0]
         (turned,), (columns,) = nodes[number].writes, nodes[number].reads
@@ -107,36 +104,36 @@ class _Steps:
         if any(self._table[v].shape != whole for v in (source, result)):
             return None
         members = (view, begin, number, end, swap, joins)
-        return _Found(Fft(kind, d, first * second), source, result, members)
+        return _Transform(Fft(kind, d, first * second), source, result, members)
 
-    def of_reals(self, found: _Found) -> _Found | None:
+    def of_reals(self, transform: _Transform) -> _Transform | None:
         """Return the transform of real values that a complex one is."""
-        widen, cut = self._before(found.source), self._after(found.result)
-        if found.what.kind != "FFT" or widen is None or cut is None:
+        widen, cut = self._before(transform.source), self._after(transform.result)
+        if transform.what.kind != "FFT" or widen is None or cut is None:
             return None
-        table, d, length = self._table, found.what.dimension, found.what.length
+        table, d, length = self._table, transform.what.dimension, transform.what.length
         reads, what = self._nodes[widen].reads, self._nodes[cut].what
         if len(reads) != 1 or not isinstance(what, Definition) or what.base is not None:
             return None
         (given,) = reads
-        real, shape = table[given].element_type, table[found.source].shape
+        real, shape = table[given].element_type, table[transform.source].shape
         kept = (*shape[:d], length // 2 + 1, *shape[d + 1 :])
-        nodes = (number_node(0, real), Op("complex", (0, 1), table[found.source].element_type))
+        nodes = (number_node(0, real), Op("complex", (0, 1), table[transform.source].element_type))
         boxes = [(x.view, x.box, any(x.shift)) for x in what.pieces]
         if self._nodes[widen].what != _elementwise((real,), nodes, len(shape)):
             return None
         if table[what.value].shape != kept or boxes != [(shape, _box(kept), False)]:
             return None
-        members = (widen, *found.members, cut)
-        return _Found(Fft("RFFT", d, length), given, what.value, members)
+        members = (widen, *transform.members, cut)
+        return _Transform(Fft("RFFT", d, length), given, what.value, members)
 
-    def to_reals(self, found: _Found) -> _Found | None:
+    def to_reals(self, transform: _Transform) -> _Transform | None:
         """Return the transform to real values that a complex one is."""
-        join, narrow = self._before(found.source), self._after(found.result)
-        if found.what.kind != "IFFT" or join is None or narrow is None:
+        join, narrow = self._before(transform.source), self._after(transform.result)
+        if transform.what.kind != "IFFT" or join is None or narrow is None:
             return None
-        table, d, length = self._table, found.what.dimension, found.what.length
-        what, shape = self._nodes[join].what, table[found.source].shape
+        table, d, length = self._table, transform.what.dimension, transform.what.length
+        what, shape = self._nodes[join].what, table[transform.source].shape
         if not isinstance(what, Definition) or what.base is None or len(what.pieces) < 2:
             return None
         given, twice = (x.value for x in what.pieces[:2])
@@ -162,10 +159,10 @@ class _Steps:
             return None
         if [(x.value, x.view, x.box, any(x.shift)) for x in what.pieces] != pieces:
             return None
-        members = (double, join, *found.members, narrow)
+        members = (double, join, *transform.members, narrow)
         if self._after(what.base) is not None:
             members = (zeros, *members)
-        return _Found(Fft("IRFFT", d, length), given, left, members)
+        return _Transform(Fft("IRFFT", d, length), given, left, members)
 
 
 def _elementwise(types: tuple[str, ...], ops: tuple[Op, ...], rank: int) -> Elementwise:

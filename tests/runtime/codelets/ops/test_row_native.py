@@ -86,6 +86,26 @@ def test_operands_may_lie_as_they_like(how: str) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
+def test_views_that_may_only_be_read_are_read_anew() -> None:
+    generator = np.random.default_rng(4)
+    region = replace(
+        gradient("f32"), labels=((0, 1, 2), (0, 1, 2), (0, 1)), rank=3, dimensions=(2,)
+    )
+    operands, results = blocks_of(region, (10, 10, 200))
+    arrays: list[Array] = [generator.standard_normal(x.part, np.float32) for x in operands]
+    memory = generator.standard_normal((10, 20, 200), np.float32)
+    arrays[1] = memory[:, 10:]  # which is copied to be rows
+    arrays[1].flags.writeable = False
+    with native_kernels(Settings(keeps=False)), computing():
+        bound = region.bound(operands, results)
+        bound(arrays, [None] * len(results))
+        memory *= 3  # as tiles write between runs to memory that is seen through such views
+        again = [np.array(x) for x in bound(arrays, [None] * len(results))]
+        wanted = region.bound(operands, results)(arrays, [None] * len(results))
+    assert [differences(*x) for x in zip(wanted, again, strict=True)] == [0] * len(results)
+
+
+@pytest.mark.usefixtures("at_once")
 def test_buffers_of_many_widths_are_not_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_native, "MOST_LAYOUTS", 3)
     generator = np.random.default_rng(3)

@@ -18,7 +18,7 @@ from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from hloipu_runtime.kernels.scatter import ScatterDimensions
 from hloipu_runtime.program.program import Program, Value
 from hloipu_runtime.program.steps import Definition
-from hloipu_runtime.simulate.functional import logical_form
+from hloipu_runtime.simulate.functional import whole_scatters
 from hloipu_runtime.simulate.functional.logical_form import collapse
 from hloipu_runtime.simulate.functional.nodes import Node
 from hloipu_runtime.simulate.functional.whole_scatters import with_whole_scatters
@@ -177,7 +177,7 @@ def _expected(form: Form, given: list[Array], op: str, *, in_shares: bool) -> Ar
 def _sliced(program: Program, patch: pytest.MonkeyPatch) -> list[Node]:
     """Return the logical form with the slices of the scatter."""
     with patch.context() as patched:
-        patched.setattr(logical_form, "with_whole_scatters", lambda nodes, table, results: nodes)
+        patched.setattr(whole_scatters, "with_whole_scatters", lambda nodes, table, results: nodes)
         return list(collapse(program).nodes)
 
 

@@ -62,7 +62,7 @@ def test_one_transform_gives_what_numpy_gives(name: str) -> None:
 
 def _steps(program: Program, monkeypatch: pytest.MonkeyPatch) -> list[Node]:
     """Return the logical form with the steps of the transform."""
-    path = "hloipu_runtime.simulate.functional.logical_form.with_whole_transforms"
+    path = "hloipu_runtime.simulate.functional.whole_transforms.with_whole_transforms"
     with monkeypatch.context() as patched:
         patched.setattr(path, lambda nodes, table, results: nodes)
         return list(_block(program, program.body, "body", frozenset(), frozenset()).nodes)
