@@ -39,6 +39,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "stages": ("--stages", "2", "--micro-batches", "4", "--schedule", "interleaved",
                "--offload", "on", "--replicas", "2", "--shard-optimizer", "--loop", "2",
                "--recompute", "full"),
+    "cuts": ("--micro-batches", "4", "--cut-at", "1"),
 }  # fmt: skip
 
 
