@@ -39,7 +39,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "stages": ("--stages", "2", "--micro-batches", "4", "--schedule", "interleaved",
                "--offload", "on", "--replicas", "2", "--shard-optimizer", "--loop", "2",
                "--recompute", "full"),
-    "cuts": ("--micro-batches", "4", "--cut-at", "1"),
 }  # fmt: skip
 
 
@@ -66,6 +65,12 @@ def test_steps_agree(cut: str, path: str) -> None:
     assert named(outcome) == {"state v": "ok", "state w": "ok", loss: "ok"}
     assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
     assert "without samples" not in outcome.out
+
+
+def test_the_reference_is_not_cut_where_cuts_are_given(path: str) -> None:
+    outcome = run("check", path, *FED, *F64, "--micro-batches", "4", "--cut-at", "1")
+    assert outcome.code == 0, outcome
+    assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
 
 
 @pytest.mark.usefixtures("checks_share_xla")
