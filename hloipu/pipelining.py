@@ -53,7 +53,7 @@ def pipeline_request(options: Options) -> PipelineRequest:
     ]
     return PipelineRequest(
         options.micro_batches,
-        options.stages,
+        options.stages or (len(options.cut_at) + 1 if options.cut_at else None),
         options.schedule,
         options.reduction,
         options.accumulator_dtype or "",

@@ -148,8 +148,8 @@ def _more_ipus(options: Options, program: CompiledProgram) -> list[list[Candidat
     cut is looked for, and its ops are spread.
     """
     is_chosen = options.plan == "none"
-    if options.device_map and not is_chosen:
-        return []  # it says where every stage is
+    if (options.device_map or options.cut_at) and not is_chosen:
+        return []  # they say where every stage is
     memory, machine = program.memory, program.machine
     ipus = program.program.ipus
     room = memory.available_bytes * machine.chip.tiles_per_ipu * ipus

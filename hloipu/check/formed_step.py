@@ -123,6 +123,7 @@ def _plain(request: PipelineRequest) -> PipelineRequest:
         batch_serialization=usual.batch_serialization,
         recompute=usual.recompute,
         device_map=(),
+        cut_at=(),
         shard_optimizer=False,
         offload=OFF,
         offload_activations=False,

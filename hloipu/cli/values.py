@@ -1,4 +1,4 @@
-"""Values of subcommands: taken from files, random draws and fills for constants; shown."""
+"""Options by which subcommands take values, from files or drawn at random; values in print."""
 
 import sys
 from collections.abc import Callable

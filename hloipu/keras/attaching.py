@@ -170,7 +170,7 @@ def detach(model: Any) -> None:
 
 _OF_UPDATES = frozenset(
     "reduction accumulator accumulator_dtype loss_output recompute offload offload_activations "
-    "offload_accumulators shard_optimizer".split()
+    "offload_accumulators shard_optimizer cut_at".split()
 )
 """Options that say nothing of forward steps."""
 _OF_STAGES = frozenset(

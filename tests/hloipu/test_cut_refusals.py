@@ -39,6 +39,7 @@ def refusal(text: str, **options: Any) -> HloipuError:
         ({"cut_at": (18,)}, "E0506", "18 forward ops cannot be cut into 2 stages at 18"),
         ({"cut_at": (4, 9), "stages": 2}, "E0506", "cannot be cut into 2 stages at 4,9"),
         ({"cut_at": (4,), "plan": "auto"}, "E0565", "--cut-at says where"),
+        ({"cut_at": (4,), "shards": 2}, "E0553", "shards were asked for, and stages"),
         ({"stages": 1000}, "E3210", "1 to 256 IPUs, not 1000"),
         ({"shards": 1000}, "E3210", "1 to 256 IPUs, not 1000"),
         ({"stages": 2, "device_map": (0,)}, "E0507", "is for 1 stages; there are 2"),
@@ -69,6 +70,16 @@ def test_options_that_cannot_be(options: dict[str, Any], code: str, said: str) -
     assert error.code == code
     with pytest.raises(HloipuError, match=said):
         raise error
+
+
+def test_cuts_that_are_given_count_the_ops_of_every_layer() -> None:
+    """Without `stages` as with: loops over layers are cut trip by trip either way."""
+    text = Path("hlo_samples/scanned_blocks_train_step.hlo").read_text()
+    for options in ({}, {"stages": 3}):
+        error = refusal(text, loop=None, feed={}, cut_at=(5, 94), **options)
+        assert (error.code, error.message) == (
+            "E0506", "94 forward ops cannot be cut into 3 stages at 5,94",
+        )  # fmt: skip
 
 
 def scanned(outputs: bool) -> str:

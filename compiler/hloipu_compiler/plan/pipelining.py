@@ -68,7 +68,6 @@ class PipelineRequest:
             self.micro_batches > 1
             or self.stages is not None
             or bool(self.device_map)
-            or bool(self.cut_at)
             or self.offload == ON
             or self.asks_remote
         )
@@ -78,7 +77,7 @@ class PipelineRequest:
         """IPUs that a replica takes at least, as far as what is asked for tells."""
         if self.device_map:
             return max(max(places, default=0) for places in self.device_map) + 1
-        return self.stages or len(self.cut_at) + 1
+        return self.stages or 1
 
     def without_gaps(self) -> "PipelineRequest":
         """Return the request with the IPUs of the device map counted without gaps."""

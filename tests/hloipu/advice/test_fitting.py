@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import hloipu
-from hloipu.advice.fitting import what_fits
+from hloipu.advice.fitting import _more_ipus, what_fits
 from hloipu.advice.trials import Limit, flags
 from hloipu.api import _UNNOTICED_SECONDS, compile_once
 from hloipu.options.table import Options
@@ -205,6 +205,12 @@ def test_steps_that_are_cut_may_keep_more_in_remote_buffers() -> None:
     bare = replace(small, offload="off", set=(*sizes, ("remote.remote_bytes", "0")))
     without = fitting_of(step.text, bare, Limit(trials=3))
     assert not any("offload_activations" in x.settings for x in (*without.found, *without.failed))
+
+
+def test_steps_whose_cuts_are_given_are_not_cut_into_more_stages() -> None:
+    program = compile_once(parse(ROWS), OPTIONS)
+    assert _more_ipus(replace(OPTIONS, stages=2), program)
+    assert not _more_ipus(replace(OPTIONS, cut_at=(4,)), program)
 
 
 def test_edits_of_cut_steps_are_measured_as_such() -> None:

@@ -93,6 +93,13 @@ def test_evaluation_is_a_mean_over_batches() -> None:
     assert len(history.history["val_loss"]) == 2
 
 
+def test_cuts_that_are_given_count_ops_of_the_training_step() -> None:
+    """The forward step of a prediction has fewer."""
+    made = trainer(prediction=GUESS, cut_at=(2,))
+    made.fit((X, Y), 1)
+    np.testing.assert_allclose(made.predict(X[:8]), X[:8] @ weights(made), rtol=1e-4, atol=1e-6)
+
+
 def test_prediction_gives_a_result_for_every_row() -> None:
     made = trainer(prediction=GUESS, state={0: np.array([3, 5], np.float32)})
     found = made.predict(X[:10])  # two batches and a half

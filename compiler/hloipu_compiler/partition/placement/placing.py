@@ -113,8 +113,9 @@ def require_agreement(module: Module, pipelining: Pipelining, partitions: int) -
                 "E0553",
                 f"{op!r} is annotated with IPU {min(wanted - places)} (ipu_shard, maximal device), "
                 f"and the stage that has it is on IPU {min(places)}",
-                hint="leave --stages and --device-map out, and micro-batches run on the IPUs that "
-                "ops are annotated with; or annotate ops with ipu_stage in place of ipu_shard",
+                hint="leave --stages, --cut-at and --device-map out, and micro-batches run on the "
+                "IPUs that ops are annotated with; or annotate ops with ipu_stage in place of "
+                "ipu_shard",
             )
 
 

@@ -299,17 +299,17 @@ def _phases_of(entry: Computation, roles: Roles, request: PipelineRequest) -> tu
 def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, int]) -> int:
     used = [s for n, s in marked.items() if phases.phase[n] in (FORWARD, BACKWARD)]
     count = max(used, default=-1) + 1
-    if count and request.stages not in (None, count):
-        raise StagingError(
-            "E0506",
-            f"{request.stages} stages are asked for, and ops are annotated with {count}",
-            hint="leave --stages out, or take the annotations out",
-        )
     if count and request.cut_at:
         raise StagingError(
             "E0506",
             "--cut-at says where stages begin, and so do ops' annotations",
             hint="leave --cut-at out, or take the annotations out",
+        )
+    if count and request.stages not in (None, count):
+        raise StagingError(
+            "E0506",
+            f"{request.stages} stages are asked for, and ops are annotated with {count}",
+            hint="leave --stages out, or take the annotations out",
         )
     missing = sorted(set(range(count)) - set(used))
     if missing:
@@ -318,7 +318,7 @@ def _stage_count(request: PipelineRequest, phases: Phases, marked: Mapping[int, 
             f"no op is annotated with stage {missing[0]}, and some with stage {count - 1}",
             hint="number the stages from 0 without gaps",
         )
-    return count or request.stages or len(request.cut_at) + 1
+    return count or request.stages or 1
 
 
 class _Planning:

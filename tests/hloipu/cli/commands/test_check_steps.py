@@ -67,6 +67,12 @@ def test_steps_agree(cut: str, path: str) -> None:
     assert "without samples" not in outcome.out
 
 
+def test_the_reference_is_not_cut_where_cuts_are_given(path: str) -> None:
+    outcome = run("check", path, *FED, *F64, "--micro-batches", "4", "--cut-at", "1")
+    assert outcome.code == 0, outcome
+    assert outcome.err.endswith("agrees with evaluator-f64 on tiny, functional\n")
+
+
 @pytest.mark.usefixtures("checks_share_xla")
 @pytest.mark.skipif(not available(), reason="no jaxlib")
 def test_xla_is_the_judge_of_a_cut_step_on_tiles(path: str) -> None:
