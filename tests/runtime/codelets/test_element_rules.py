@@ -45,10 +45,10 @@ _CHOICE = (
 
 CASES = (
     ("copy()", "u8 -> u8", "s8 -> u8"),
-    ("dynamic-slice()", "f16 s32 u8 -> f16", "f16 s32 -> f32"),
-    ("dynamic-slice()", "f16 s32 -> f16", "f16 f16 -> f16"),
-    ("dynamic-update-slice()", "f16 f16 s32 -> f16", "f16 f32 s32 -> f16"),
-    ("dynamic-update-slice()", "f16 f16 s32 -> f16", "f16 f16 f16 -> f16"),
+    ("dynamic-slice(dropped=[])", "f16 s32 u8 -> f16", "f16 s32 -> f32"),
+    ("dynamic-slice(dropped=[])", "f16 s32 -> f16", "f16 f16 -> f16"),
+    ("dynamic-update-slice(dropped=[])", "f16 f16 s32 -> f16", "f16 f32 s32 -> f16"),
+    ("dynamic-update-slice(dropped=[])", "f16 f16 s32 -> f16", "f16 f16 f16 -> f16"),
     ('cholesky(lower=true, element_type="f32")', "f32 -> f32", "f16 -> f32"),
     ('cholesky(lower=true, element_type="f32")', "f32 -> f32", "f32 -> f16"),
     ('iota(dimension=0, element_type="s32")', "-> s32", "-> u32"),
