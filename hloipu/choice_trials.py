@@ -146,25 +146,25 @@ def _times_slower(program: CompiledProgram, thought: Estimate) -> float:
 
 
 def _as_slow(left: list[Estimate], tried: Estimate, slower: float) -> list[Estimate]:
-    """Return candidates, those of as many stages as slow as one that was tried.
-
-    What an estimate does not know goes by how a step is cut, and its arrays divided. Stages that
-    one IPU does in turn are as slow, however many.
-    """
-
-    def kind(x: Candidate) -> tuple[object, ...]:
-        return 0 if x.ipus == 1 < x.stages else x.stages, x.sharding
-
+    """Return candidates, those of the same kind as slow as one that was tried."""
     return [
         replace(
             estimate,
             per_second=estimate.per_second / slower,
             update_cycles=round(estimate.update_cycles * slower),
         )
-        if kind(estimate.candidate) == kind(tried.candidate)
+        if _kind(estimate.candidate) == _kind(tried.candidate)
         else estimate
         for estimate in left
     ]
+
+
+def _kind(x: Candidate) -> tuple[object, ...]:
+    """Return what estimates are off alike for: how a step is cut, and its arrays divided.
+
+    Stages that one IPU does in turn are of one kind, however many.
+    """
+    return 0 if x.ipus == 1 < x.stages else x.stages, x.sharding
 
 
 def _as_large(
@@ -178,7 +178,7 @@ def _as_large(
     """Return candidates, the estimates of what is cut alike off as much as that of one tried.
 
     A trial that was fitted had all that spares memory: what is cut alike has to fit by that, and
-    what is cut otherwise is hoped for no more unless it nearly does, or nothing else is left. One
+    other cuts of its kind are hoped for no more unless they nearly do, or nothing else is left. One
     that was not says the same of all others.
     """
     off = _share_needed(program) * budget_bytes / max(tried.needed_bytes, 1)
@@ -190,7 +190,12 @@ def _as_large(
         ]
     cut = _cut_of(tried)
     others = [x for x in left if _cut_of(x) != cut]
-    hopeful = [x for x in others if x.fits or x.needed_bytes * off <= LIKELY * budget_bytes]
+    kind = _kind(tried.candidate)
+    hopeful = [
+        x
+        for x in others
+        if x.fits or _kind(x.candidate) != kind or x.needed_bytes * off <= LIKELY * budget_bytes
+    ]
     alike = [
         replace(x, needed_bytes=round(x.needed_bytes * off), fits=True)
         for x in left

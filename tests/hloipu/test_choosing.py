@@ -130,10 +130,12 @@ def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.Monk
     choice, machine = chosen(module, asked()), priced(module, asked()).machine
     budget = choice.best.budget_bytes
 
-    def estimate(rate: float, share: float, stages: int, recompute: str) -> Estimate:
+    def estimate(
+        rate: float, share: float, stages: int, recompute: str, cut_at: tuple[int, ...] = ()
+    ) -> Estimate:
         return replace(
             choice.best, per_second=rate, needed_bytes=round(share * budget), fits=share <= 1,
-            candidate=Candidate(stages, recompute=recompute),
+            candidate=Candidate(stages, recompute=recompute, cut_at=cut_at),
         )  # fmt: skip
 
     def tried(_: Module, options: Options) -> Any:
@@ -141,21 +143,22 @@ def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.Monk
         return Program(Memory(fits=options.stages == fitting, lacking_bytes=30))
 
     every = [
-        estimate(12.1, 1.2, 1, "cheap"), estimate(11.9, 1.19, 1, "auto"),  # cut alike
-        estimate(8.5, 1.05, 2, "cheap"),  # 1.14 times, as far off as the first
-        estimate(8.0, 1.01, 3, "full"), estimate(5.5, 0.9, 6, "full"),
+        estimate(12.1, 1.2, 2, "cheap"), estimate(11.9, 1.19, 2, "auto"),  # cut alike
+        estimate(8.5, 1.05, 2, "full", (1,)),  # 1.14 times, as far off as the first
+        estimate(8.0, 1.03, 3, "full"),  # of another number of stages: not as far off
+        estimate(5.5, 0.9, 6, "full"),
         estimate(5.0, 0.85, 4, "full"), estimate(1.0, 0.5, 5, "full"),
     ]  # fmt: skip
     fitting = 3
     assert with_trials(choice, every, asked(), tried, machine).best == every[3]
-    assert seen == [(1, "cheap"), (3, "full")]
+    assert seen == [(2, "cheap"), (3, "full")]
     seen.clear()
     fitting = 6
     assert with_trials(choice, every, asked(), tried, machine).best.candidate.stages == 6
-    assert seen == [(1, "cheap"), (3, "full"), (6, "full")]
+    assert seen == [(2, "cheap"), (3, "full"), (6, "full")]
     seen.clear()
     with_trials(choice, every[:3], asked(), tried, machine)
-    assert seen == [(1, "cheap"), (2, "cheap")]  # nothing else is left
+    assert seen == [(2, "cheap"), (2, "full")]  # nothing else is left
 
 
 def test_where_code_has_no_room_the_next_way_uses_more_ipus(
