@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.tensors import Array, Bound
+from hloipu_runtime.codelets.core.grids import moved, piece_runs, shared_axes, split
+from hloipu_runtime.codelets.core.tensors import Array, Blocks, Bound
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.blocks import compact
+from hloipu_runtime.kernels.core.blocks import compact, put
 from hloipu_runtime.kernels.core.movement import contiguous
 from hloipu_runtime.kernels.core.storage import storage_dtype
 
@@ -113,6 +114,43 @@ def search(
         return [a.reshape(shape).transpose(back) for a in (values, best_places)]
 
     return run
+
+
+def search_on_arrays(
+    operands: Blocks, results: Blocks, axis: int, piece: int, general: Bound, *, largest: bool
+) -> Callable[[], None]:
+    """Return the search for the best along an axis, in pieces of so many elements; 0: whole.
+
+    For values, places and inits that stay where they are. `general` computes what `search` leaves.
+    """
+    rank = len(results[0].grid)
+    kept: tuple[Any, ...] = (*shared_axes(operands[:2]), ...)
+    arrays, targets = [x.data for x in operands], [x.data for x in results]
+    values, places = (array[kept] for array in arrays[:2])
+    searches = [] if piece else [(search(values, places, axis, largest=largest), targets)]
+    for start, stop, size in piece_runs(values.shape[axis], piece) if piece else []:
+        low = start // piece
+        at = (slice(None),) * rank + (slice(low, low + (stop - start) // size),)
+        pieces, numbers = (
+            moved(split(x, axis, start, stop, size), axis, rank) for x in (values, places)
+        )
+        run = search(pieces, numbers, axis + 1, largest=largest)
+        searches.append((run, [target[at] for target in targets]))
+    first: tuple[Any, ...] = (*(0 for _ in results[0].grid), ...)
+    inits = [init[first] for init in arrays[2:3]]
+    worst, copyto = -np.inf if largest else np.inf, np.copyto
+
+    def search_all() -> None:
+        is_worst = all(init.item() == worst for init in inits)
+        for run, outs in searches:
+            best = run() if is_worst else None
+            if best is None or (inits and np.count_nonzero(np.isinf(best[0]))):
+                put(targets, general(arrays, targets))
+                return
+            for out, array in zip(outs, best, strict=True):
+                copyto(out, array)
+
+    return search_all
 
 
 def _starts(rows: tuple[int, ...], few: tuple[int, ...]) -> tuple[Array, Array]:

@@ -29,7 +29,6 @@ from hloipu_runtime.codelets.costs.reduce import (
     reduce_work,
 )
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.blocks import put
 from hloipu_runtime.kernels.core.monoids import UFUNCS, finish, identity
 from hloipu_runtime.kernels.core.quiet import quietly
 from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
@@ -207,38 +206,12 @@ class Reduce(Codelet):
             return None
         if not are_stored_once(operands[2:3]):
             return None
-        from hloipu_runtime.codelets.ops.arg_reduction import search
+        from hloipu_runtime.codelets.ops.arg_reduction import search_on_arrays
 
-        rank = len(results[0].grid)
-        axis = rank + self.dimensions[0]
-        kept: tuple[Any, ...] = (*shared_axes(operands[:2]), ...)
-        arrays, targets = [x.data for x in operands], [x.data for x in results]
-        x, places = arrays[0][kept], arrays[1][kept]
-        searches = [(search(x, places, axis, largest=largest), targets)] if not self.parts else []
-        for start, stop, size in piece_runs(x.shape[axis], self.parts[0]) if self.parts else []:
-            low = start // self.parts[0]
-            at = (slice(None),) * rank + (slice(low, low + (stop - start) // size),)
-            seen, numbers = (
-                moved(split(y, axis, start, stop, size), axis, rank) for y in (x, places)
-            )
-            run = search(seen, numbers, axis + 1, largest=largest)
-            searches.append((run, [target[at] for target in targets]))
-        first: tuple[Any, ...] = (*(0 for _ in results[0].grid), ...)
-        inits = [init[first] for init in arrays[2:3]]
-        compute = self.bound(operands, results)
-        worst, copyto = -np.inf if largest else np.inf, np.copyto
-
-        def search_all() -> None:
-            is_worst = all(init.item() == worst for init in inits)
-            for run, places in searches:
-                best = run() if is_worst else None
-                if best is None or (inits and np.count_nonzero(np.isinf(best[0]))):
-                    put(targets, compute(arrays, targets))
-                    return
-                for place, array in zip(places, best, strict=True):
-                    copyto(place, array)
-
-        return OnArrays(search_all, [], ())
+        axis, piece = len(results[0].grid) + self.dimensions[0], self.parts[0] if self.parts else 0
+        general = self.bound(operands, results)
+        run = search_on_arrays(operands, results, axis, piece, general, largest=largest)
+        return OnArrays(run, [], ())
 
     def ignores(self, unused: Sequence[Sequence[bool]]) -> bool:
         """Let a monoid make results that nobody reads, but take in no such elements."""
@@ -288,13 +261,10 @@ class Reduce(Codelet):
             if self.parts:
                 alone = replace(self, element_types=self.element_types[n : n + 1])
                 shape = writer.shapes[row]
+                pieces = alone._pieces_of_one(shape, len(grid))
+                prepare = alone._as_numpy_does(shape, len(grid))
                 numbers.append(
-                    writer.computed(
-                        alone._pieces_of_one(shape, len(grid)),
-                        (row,),
-                        grid + block.part,
-                        on_arrays=alone._as_numpy_does(shape, len(grid)),
-                    )
+                    writer.computed(pieces, (row,), grid + block.part, on_arrays=prepare)
                 )
                 continue
             init = writer.first(first_init + n)
@@ -328,17 +298,13 @@ class Reduce(Codelet):
         if kind.is_integer and kind.bits >= 8:
             starts = np.arange(0, shape[rank + d], self.parts[0])
             reduce = UFUNCS[self.monoid].reduceat
-            return (
-                partial(numbers_on_arrays, reduce, starts, rank + d, rank)
-                if shape[rank + d]
-                else None
-            )
+            prepare = partial(numbers_on_arrays, reduce, starts, rank + d, rank)
+            return prepare if shape[rank + d] else None
         seen = self._seen_in_pieces(shape, rank)
         if seen is None or self.monoid != "add" or self._type not in ("f32", "f64"):
             return None
-        axis = rank + 1 + d
-        is_same = is_plain(seen(np.empty(shape)).shape, axis)
-        return partial(pieces_on_arrays, seen, axis) if is_same else None
+        is_same = is_plain(seen(np.empty(shape)).shape, rank + 1 + d)
+        return partial(pieces_on_arrays, seen, rank + 1 + d) if is_same else None
 
     def _seen_in_pieces(self, shape: Sizes, rank: int) -> Callable[[Array], Array] | None:
         """Return a view of arrays of a shape in which counts of pieces stand behind grid axes.

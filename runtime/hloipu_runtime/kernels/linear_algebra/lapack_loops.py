@@ -45,7 +45,7 @@ def factorise_each(columns: Array, pivots: Array, info: Array) -> bool:
 
 @lru_cache(maxsize=8)
 def _address(letter: str) -> int | None:
-    """Return where the routine for a type lies; None: scipy has it not as is expected."""
+    """Return the address of the routine for a type; None if scipy's has another signature."""
     try:
         from scipy.linalg import cython_lapack
 

@@ -1,4 +1,4 @@
-"""Compiled copies of short runs of memory, which numpy's loop begins anew one by one.
+"""Compiled copies of many short runs of memory: numpy starts its inner loop anew for each.
 
 Windows of an image are such: some ten elements that lie side by side, of thousands of places.
 """
