@@ -44,7 +44,6 @@ STAIRS = (
     "hloipu.text",
     "hloipu.wrapping",
     "hloipu.showing",
-    "hloipu.showing",
     "hloipu.pipelining",
     "hloipu.places",
     "hloipu.options",
@@ -433,26 +432,17 @@ def test_few_files_name_an_opcode(opcode: str) -> None:
 
 def run_python(code: str) -> str:
     path = ":".join(map(str, ROOTS))
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"PYTHONPATH": path},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+    command = [sys.executable, "-c", code]
+    return subprocess.check_output(command, env={"PYTHONPATH": path}, cwd=ROOT, text=True).strip()
 
 
-def test_the_runtime_runs_without_the_compiler() -> None:
-    heavy = ("hloipu", "hloipu_compiler", "lark", "networkx")
-    code = f"import sys, hloipu_runtime; print(*[m for m in {heavy} if m in sys.modules])"
-    assert run_python(code) == ""
-
-
-def test_the_face_imports_nothing_heavy() -> None:
-    heavy = ("lark", "networkx", "numpy", "click")
-    code = f"import sys, hloipu; print(*[m for m in {heavy} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("package", "heavy"),
+    [("hloipu_runtime", "hloipu hloipu_compiler lark networkx"),
+     ("hloipu", "lark networkx numpy click")],
+)  # fmt: skip
+def test_a_package_imports_nothing_above_it_or_heavy(package: str, heavy: str) -> None:
+    code = f"import sys, {package}; print(*[m for m in {heavy.split()} if m in sys.modules])"
     assert run_python(code) == ""
 
 

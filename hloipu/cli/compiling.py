@@ -14,7 +14,7 @@ import click
 
 from hloipu.api import Settled, as_asked, compile_cached, module_attributes, settled_options
 from hloipu.cli.inputs import OUTPUT_FILE, read_input
-from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.options import Asked, option_group
 from hloipu.cli.saying import say, say_error
 from hloipu.cli.table import table
 from hloipu.compile_request import wrapping_lines
@@ -87,13 +87,6 @@ def compiling_options(command: str) -> Callable[[F], F]:
         return decorated  # type: ignore[no-any-return]
 
     return decorate
-
-
-def shown_config(asked: Asked, as_json: bool) -> bool:
-    """Print where options come from, if that was asked for in place of the work."""
-    if asked.print_config:
-        say(config_text(asked.resolved(), as_json))
-    return asked.print_config
 
 
 def given_file(file: str | None) -> str:

@@ -34,7 +34,6 @@ class Asked:
     command: str
     given: Mapping[str, object]
     config: str | None
-    print_config: bool
 
     @property
     def opaque(self) -> tuple[tuple[str, int], ...]:
@@ -73,8 +72,7 @@ def native_kernels_of(options: Options) -> AbstractContextManager[None]:
 def option_group(command: str) -> Callable[[F], F]:
     """Give a command its options of the table, which it receives as one argument `asked`.
 
-    Adds `--config FILE` and `--print-config` as well; the command looks at `asked.print_config`
-    and then shows `config_text(asked.resolved(…), as_json)` in place of its work.
+    Adds `--config FILE` and `--print-config` as well, which shows the options in place of the work.
     """
 
     def decorate(function: F) -> F:
@@ -89,8 +87,11 @@ def option_group(command: str) -> Callable[[F], F]:
                 command,
                 {name: value for name, value in option_values.items() if value is not None},
                 keywords.pop("config"),
-                keywords.pop("print_config"),
             )
+            if keywords.pop("print_config"):
+                as_json = keywords.get("as_json") or keywords.get("output_format") == "json"
+                say(_config_text(asked.resolved(), as_json))
+                return None
             return function(*arguments, asked=asked, **keywords)
 
         decorated: Any = called
@@ -106,8 +107,7 @@ def option_of_table(name: str) -> Callable[[F], F]:
     return _click_option(OPTIONS[name], name)
 
 
-def config_text(resolved: Resolved, as_json: bool) -> str:
-    """Return what `--print-config` prints: each option's value, and where it came from."""
+def _config_text(resolved: Resolved, as_json: bool) -> str:
     if as_json:
         return json.dumps(resolved.record(), ensure_ascii=False)
     return table(("option", "value", "from"), resolved.rows(), left=3)

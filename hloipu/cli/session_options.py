@@ -1,5 +1,6 @@
 """Options of `hloipu run` and `check` for programs that keep state or have queues."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, TypeVar
@@ -116,6 +117,7 @@ def feeding_options(command: F) -> F:
 
 
 def _with(command: F, names: Sequence[str]) -> F:
+    @functools.wraps(command)
     def called(*arguments: Any, **keywords: Any) -> Any:
         option_values = {name: keywords.pop(name) for name in names}
         session = SessionOptions(
@@ -134,9 +136,6 @@ def _with(command: F, names: Sequence[str]) -> F:
         )
         return command(*arguments, session=session, **keywords)
 
-    called.__doc__ = command.__doc__
-    called.__name__ = command.__name__
-    called.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     decorated: Any = called
     for name in reversed(names):
         decorated = _OPTIONS[name](decorated)

@@ -23,6 +23,8 @@ from hloipu_runtime.simulate.run.ports import given_arrays
 from tests.support.arrays import Array
 from tests.support.xla_oracle import Oracle
 
+pytestmark = pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
+
 REGIONS = """
 add { a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] add(a, b) }
 max { a = {t}[] parameter(0) b = {t}[] parameter(1) ROOT r = {t}[] maximum(a, b) }
@@ -30,13 +32,9 @@ last { a = {t}[] parameter(0) ROOT b = {t}[] parameter(1) }
 or { a = pred[] parameter(0) b = pred[] parameter(1) ROOT r = pred[] or(a, b) }
 best {
   a = {t}[] parameter(0) i = s32[] parameter(1) b = {t}[] parameter(2) j = s32[] parameter(3)
-  better = pred[] compare(a, b), direction=GT
-  eq = pred[] compare(a, b), direction=EQ
-  lt = pred[] compare(i, j), direction=LT
-  tie = pred[] and(eq, lt)
-  first = pred[] or(better, tie)
-  v = {t}[] select(better, a, b)
-  k = s32[] select(first, i, j)
+  better = pred[] compare(a, b), direction=GT eq = pred[] compare(a, b), direction=EQ
+  lt = pred[] compare(i, j), direction=LT tie = pred[] and(eq, lt)
+  first = pred[] or(better, tie) v = {t}[] select(better, a, b) k = s32[] select(first, i, j)
   ROOT r = ({t}[], s32[]) tuple(v, k)
 }
 argmax {
@@ -259,6 +257,19 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return calls
 
 
+def both_ways(program: Program, given: dict[str, Array], runs: int = 1) -> list[list[bytes]]:
+    """Return the outputs of the last of some runs, those of Python's turns first."""
+    outputs = []
+    for settings in (Settings(is_on=False), Settings(keeps=False)):
+        with computing(), native_kernels(settings):
+            engine = FunctionalEngine(program)
+            for _ in range(runs):
+                host = Arrays(dict(given))
+                engine.run(host, Counts())
+        outputs.append([value.tobytes() for value in host.outputs.values()])
+    return outputs
+
+
 @lru_cache(1)
 def of_xla(
     name: str, element_type: str, by_data: bool, oracle: Oracle
@@ -270,7 +281,6 @@ def of_xla(
     return program, given_arrays(program.parameters, arguments), oracle.run(text, arguments)
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize("kind", ENGINES)
 @pytest.mark.parametrize(("name", "element_type", "by_data"), CASES)
 def test_turns_have_the_bits_and_the_counts_of_pythons(
@@ -295,7 +305,6 @@ def test_turns_have_the_bits_and_the_counts_of_pythons(
         np.testing.assert_allclose(value, np.asarray(expected, value.dtype), tolerance, tolerance)
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize("name", ["scalars", "best handed on", "scan", "products"])
 def test_compiled_turns_go_on_from_pythons(
     name: str, at_once: list[bool], monkeypatch: pytest.MonkeyPatch
@@ -304,14 +313,9 @@ def test_compiled_turns_go_on_from_pythons(
         monkeypatch.setattr(loop_turns, threshold, 1e-15)
     program = hloipu.compile(module(name, "f32"), target="gc200").program
     given = given_arrays(program.parameters, random_arguments(parse(module(name, "f32")), 3))
-    outputs = []
-    for settings in (Settings(is_on=False), Settings(keeps=False)):
-        with computing(), native_kernels(settings):
-            host = Arrays(dict(given))
-            FunctionalEngine(program).run(host, Counts())
-        outputs.append({stream: value.tobytes() for stream, value in host.outputs.items()})
+    plain, fast = both_ways(program, given)
     assert at_once
-    assert outputs[0] == outputs[1]
+    assert plain == fast
 
 
 STRAIGHT = """HloModule m
@@ -346,7 +350,6 @@ ENTRY main {
 """
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize(
     ("text", "kind", "calls"),
     [(STRAIGHT, FunctionalEngine, 3), (APART, FunctionalEngine, 6), (STRAIGHT, ExactEngine, 1),
@@ -389,7 +392,6 @@ ENTRY main {
 """
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize("most", [5, 6, 7, 8])
 def test_what_compiled_nodes_leave_lies_as_the_plain_path_has_it(
     most: int, at_once: list[bool], monkeypatch: pytest.MonkeyPatch
@@ -405,15 +407,10 @@ def test_what_compiled_nodes_leave_lies_as_the_plain_path_has_it(
     monkeypatch.setattr(loop_turns.Compiled, "run", seen)
     program = hloipu.compile(VIEWS, target="gc200").program
     given = given_arrays(program.parameters, random_arguments(parse(VIEWS), 3))
-    runs = []
-    for settings in (Settings(is_on=False), Settings(keeps=False)):
-        with computing(), native_kernels(settings):
-            host = Arrays(dict(given))
-            FunctionalEngine(program).run(host, Counts())
-        runs.append([x.tobytes() for x in host.outputs.values()])
+    plain, fast = both_ways(program, given)
     assert at_once
     assert ((4, 20), (160, 4)) in [(x.shape, x.strides) for x in left]
-    assert runs[0] == runs[1]
+    assert plain == fast
 
 
 REFUSED = """HloModule m
@@ -432,20 +429,12 @@ ENTRY main {
 """
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 def test_halves_are_compiled_where_the_whole_cannot_be(at_once: list[bool]) -> None:
     program = hloipu.compile(REFUSED, target="gc200").program
     given = given_arrays(program.parameters, random_arguments(parse(REFUSED), 3))
-    outputs = []
-    for settings in (Settings(is_on=False), Settings(keeps=False)):
-        with computing(), native_kernels(settings):
-            engine = FunctionalEngine(program)
-            for _ in range(3):
-                host = Arrays(dict(given))
-                engine.run(host, Counts())
-        outputs.append([x.tobytes() for x in host.outputs.values()])
+    plain, fast = both_ways(program, given, runs=3)
     assert at_once
-    assert outputs[0] == outputs[1]
+    assert plain == fast
 
 
 ENTERED = """HloModule m
@@ -470,7 +459,6 @@ MANY_OPS = ONE_OP + "".join(
 )
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 @pytest.mark.parametrize(
     ("lines", "last", "begin", "is_compiled"),
     [(ONE_OP, "a0", 5, True), (ONE_OP, "a0", 0, True), (MANY_OPS, "a249", 0, False)],
@@ -492,7 +480,6 @@ def test_blocks_are_counted_where_a_loop_of_data_is_entered(
     assert bool(at_once) == is_compiled
 
 
-@pytest.mark.skipif(the_compiler() is None, reason="llvmlite is not installed")
 def test_negated_nan_of_eight_bits_have_their_signs_turned(at_once: list[bool]) -> None:
     shape = "f8e4m3fn[12]"
     text = f"""HloModule m

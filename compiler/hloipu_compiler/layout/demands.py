@@ -33,7 +33,7 @@ from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.program.descriptors import is_complete
-from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes, Span, Tiles
 
 _MEMORY_PERCENT = 60
 
@@ -134,10 +134,7 @@ def made_by_dot(
         return mapping
     shape = tensor_of(instruction).shape
     reduced = gathered(mapping, shape)
-    if reduced is None:
-        return None
-    along = dict(reduced.labels)
-    return Mapping(reduced.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+    return None if reduced is None else reduced.mapping(shape)
 
 
 def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None:
@@ -149,9 +146,7 @@ def all_but(tensor: Tensor, moving: Sequence[int], tiles: int) -> Mapping | None
     parts = min(tiles, others, max(1, prod(shape) * bits // (8 * MINIMUM_BYTES)))
     if parts < 2:
         return None
-    placement = split(shape, weights, (1,) * len(shape), parts)
-    along = dict(placement.labels)
-    return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+    return split(shape, weights, (1,) * len(shape), parts).mapping(shape)
 
 
 def row_demand(

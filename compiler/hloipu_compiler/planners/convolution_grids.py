@@ -112,23 +112,23 @@ def convolution_grid(
     whole = _best(asked, bounds, lying)
     if whole.bytes_per_tile <= budget_bytes:
         return whole
-    found = [whole]
+    options = [whole]
     for features in (False, True):
         for slices in _SLICES:
             sliced = sliced_tensors(asked, slices, features=features)
             if sliced is None:
                 break
-            image, kernel, made = sliced
-            one_slice = asked._replace(operands=(image, kernel), result=made)
+            image, kernel, result = sliced
+            one_slice = asked._replace(operands=(image, kernel), result=result)
             price, within = bounds.code_price.compared, bounds
             for _ in range(2):
                 one = _best(one_slice, within, (None, None))
-                found.append(_in_slices(asked, one, made, slices, price, features=features))
-                beside = found[-1].bytes_per_tile - one.bytes_per_tile
+                options.append(_in_slices(asked, one, result, slices, price, features=features))
+                beside = options[-1].bytes_per_tile - one.bytes_per_tile
                 within = bounds._replace(budget_bytes=max(0, budget_bytes - beside))
-                if found[-1].bytes_per_tile <= budget_bytes:
+                if options[-1].bytes_per_tile <= budget_bytes:
                     break
-            if found[-1].bytes_per_tile <= budget_bytes:
+            if options[-1].bytes_per_tile <= budget_bytes:
                 # Finer slices only cost more.
                 break
 
@@ -137,7 +137,7 @@ def convolution_grid(
         more = max(0, x.kept_bytes - whole.kept_bytes)
         return x.bytes_per_tile + (bounds.products - 1) * more
 
-    return min(found, key=lambda x: (_excess(needed_bytes(x), budget_bytes), x.price))
+    return min(options, key=lambda x: (_excess(needed_bytes(x), budget_bytes), x.price))
 
 
 def _excess(size_bytes: int, budget_bytes: int) -> int:
@@ -377,19 +377,19 @@ def staying(
     """
     if lying.replicated_axes or not lying.is_partition:
         return []
-    found = []
+    grids = []
     for spread in spreads:
         labels = _labels(spread, operands[0], lying)
         if labels is not None:
-            found.append((spread, Placement(lying.tiles, tuple(sorted(labels)))))
-    return found
+            grids.append((spread, Placement(lying.tiles, tuple(sorted(labels)))))
+    return grids
 
 
 def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Span]] | None:
     """Return the part of each label that follows the image's parts; None where there is none."""
     indexing, codelet = spread.indexing, spread.codelet
     first = len(spread.cut.parts)
-    found: dict[int, Span] = {}
+    spans: dict[int, Span] = {}
     for d, span in enumerate(lying.spans):
         if span.axis < 0:
             continue
@@ -397,16 +397,16 @@ def _labels(spread: Spread, image: Tensor, lying: Mapping) -> list[tuple[int, Sp
         label = indexing.operands[0][d].label
         if label < 0 and d == codelet.lhs[1] and codelet.feature_groups == 1:
             label = first
-        if label < 0 or label in found:
+        if label < 0 or label in spans:
             return None
         size = indexing.sizes[label]
         block = over(size, extent)
         if over(size, max(1, block)) != extent:
             return None
-        found[label] = Span(span.axis, block, 0, block)
-    if any(label not in found for label in range(first)):
+        spans[label] = Span(span.axis, block, 0, block)
+    if any(label not in spans for label in range(first)):
         return None
-    return list(found.items())
+    return list(spans.items())
 
 
 def planned_convolution(

@@ -241,7 +241,7 @@ def _slices_of_depth(whole: _Sides, codelet: Dot, lhs: Tensor) -> list[_Sides]:
     sizes = [lhs.shape[d] for d in codelet.lhs_contracting]
     cut = cut_dimension(codelet, lhs)
     order = sorted(range(len(sizes)), key=lambda n: (n == cut, -sizes[n]))
-    found = []
+    slices_of_depth = []
     for slices in _SLICES:
         n = next((n for n in order if sizes[n] and sizes[n] % slices == 0), None)
         if n is not None:
@@ -254,10 +254,10 @@ def _slices_of_depth(whole: _Sides, codelet: Dot, lhs: Tensor) -> list[_Sides]:
             )
             if n == cut:
                 cut_depth = whole.cut_depth // slices
-                found.append(one._replace(cut_depth=cut_depth, cuts_slices=True))
+                slices_of_depth.append(one._replace(cut_depth=cut_depth, cuts_slices=True))
             else:
-                found.append(one._replace(other_depth=whole.other_depth // slices))
-    return found
+                slices_of_depth.append(one._replace(other_depth=whole.other_depth // slices))
+    return slices_of_depth
 
 
 def _is_within(contracting: tuple[int, ...], batch: tuple[int, ...], n: int) -> bool:
@@ -268,15 +268,15 @@ def _is_within(contracting: tuple[int, ...], batch: tuple[int, ...], n: int) -> 
 
 def _sliced(whole: _Sides, *, columns: bool) -> list[_Sides]:
     """Return slices of the first dimension of the rows or columns, the coarsest first."""
-    found = []
+    equal_slices = []
     sizes = whole.columns if columns else whole.rows
     for slices in _SLICES:
         if sizes and sizes[0] >= slices:
             cut = (over(sizes[0], slices), *sizes[1:])
             one = whole._replace(columns=cut) if columns else whole._replace(rows=cut)
-            made = over(sizes[0], cut[0])
-            found.append(one._replace(slices=made, sliced=COLUMNS if columns else ROWS))
-    return found
+            count = over(sizes[0], cut[0])
+            equal_slices.append(one._replace(slices=count, sliced=COLUMNS if columns else ROWS))
+    return equal_slices
 
 
 def _cheapest(
@@ -344,11 +344,11 @@ def _all_priced(machine: Machine, sides: _Sides, types: _Types) -> _PricedCandid
     return _PricedCandidates(candidates, step, pieces, _priced(machine, sides, types, blocks))
 
 
-def _grid_at(sides: _Sides, found: _PricedCandidates, place: int) -> DotGrid:
-    prices, pieces = found.prices, int(found.pieces[place])
+def _grid_at(sides: _Sides, priced: _PricedCandidates, place: int) -> DotGrid:
+    prices, pieces = priced.prices, int(priced.pieces[place])
     return DotGrid(
-        int(found.step[place]) if pieces > 1 else 0,
-        _placement(sides, found.candidates.at(place), pieces, bool(prices.shares_rhs[place])),
+        int(priced.step[place]) if pieces > 1 else 0,
+        _placement(sides, priced.candidates.at(place), pieces, bool(prices.shares_rhs[place])),
         int(prices.cycles[place]),
         int(prices.bytes_per_tile[place]),
         sides.slices,

@@ -32,6 +32,11 @@ class Placement:
             span_of(index, along, size) for index, size in zip(indices, shape, strict=True)
         )
 
+    def mapping(self, shape: Sizes) -> Mapping:
+        """Return the mapping of an array whose dimensions are the labels."""
+        along = dict(self.labels)
+        return Mapping(self.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+
 
 def row_major(extents: Sequence[int], first: int) -> Tiles:
     """Return a grid on consecutive tiles, the last axis fastest."""
@@ -116,11 +121,7 @@ def _block(size: int, grain: int, left: int, behind: int, finest: int) -> int:
 
 def mapping_of(shape: Sizes, element_bits: int, tiles: int) -> Mapping:
     """Return the default mapping: blocks of rows, not less than 128 bytes on a tile."""
-    placement = default_placement(shape, prod(shape), element_bits, tiles)
-    along = dict(placement.labels)
-    return Mapping(
-        placement.tiles, tuple(along.get(d, whole(size)) for d, size in enumerate(shape))
-    )
+    return default_placement(shape, prod(shape), element_bits, tiles).mapping(shape)
 
 
 def default_placement(sizes: Sizes, elements: int, element_bits: int, tiles: int) -> Placement:

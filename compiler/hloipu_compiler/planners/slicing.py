@@ -19,7 +19,7 @@ from hloipu_runtime.costs.pieces import Sent, what_is_sent
 from hloipu_runtime.costs.traffic import transfer_traffic
 from hloipu_runtime.machine.charges import over
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping, Sizes, whole, whole_box
+from hloipu_runtime.program.mapping import Mapping, Sizes, whole_box
 from hloipu_runtime.program.program import Role, Variable
 from hloipu_runtime.program.steps import Transfer
 
@@ -98,10 +98,7 @@ def _taking_cycles(
 
 
 def _spreads(shape: Sizes, slices: Slices, tiles: int) -> Iterator[Mapping]:
-    """Yield partitions whose blocks along the dimension are parts of slices, or some slices.
-
-    Tiles that are left over share out the other dimensions, all of them or a fraction.
-    """
+    """Blocks are parts of slices or several; tiles left over share out other dimensions."""
     dimension, block = slices.dimension, slices.size
     while block < shape[dimension]:
         block *= 2
@@ -111,17 +108,8 @@ def _spreads(shape: Sizes, slices: Slices, tiles: int) -> Iterator[Mapping]:
         while left:
             before = parts_of(shape[:dimension], 0, left, 1)
             behind = left // prod(count for _, count, _ in before)
-            placement = grid(
-                [
-                    *before,
-                    (dimension, parts, 1),
-                    *parts_of(shape[dimension + 1 :], dimension + 1, behind, 1),
-                ],
-                shape,
-            )
-            labels = dict(placement.labels)
-            spans = tuple(labels.get(d, whole(n)) for d, n in enumerate(shape))
-            yield Mapping(placement.tiles, spans)
+            after = parts_of(shape[dimension + 1 :], dimension + 1, behind, 1)
+            yield grid([*before, (dimension, parts, 1), *after], shape).mapping(shape)
             left //= 2
         if block == 1 or parts > tiles:
             return

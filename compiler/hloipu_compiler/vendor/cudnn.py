@@ -60,11 +60,9 @@ def _sums(call: Call, x: Value, kind: str) -> str:
 
 @formula("__cudnn$convForward")
 def _forward(call: Call) -> Sequence[Value]:
-    x, kernel = call.takes(2)
-    kind, dims = _result(call)
-    convolution = convolved(forward_of(call), x, kernel, _sums(call, x, kind), dims)
-    factor = _settings(call).number("conv_result_scale", 1)
-    return [_scaled(convolution, factor, kind), *call.workspaces(1)]
+    return _plain(
+        call, lambda forward, x, w, kind, dims: convolved(forward, x, w, _sums(call, x, kind), dims)
+    )
 
 
 @formula("__cudnn$convForwardGraph")
@@ -80,22 +78,22 @@ def _graph(call: Call) -> Sequence[Value]:
 
 @formula("__cudnn$convBackwardInput")
 def _backward_input(call: Call) -> Sequence[Value]:
-    return _gradient(call, gradient_of_input)
+    return _plain(call, gradient_of_input)
 
 
 @formula("__cudnn$convBackwardFilter")
 def _backward_filter(call: Call) -> Sequence[Value]:
-    return _gradient(call, gradient_of_filter)
+    return _plain(call, gradient_of_filter)
 
 
-def _gradient(
+def _plain(
     call: Call, write: Callable[[Forward, Value, Value, str, Sequence[int]], Value]
 ) -> Sequence[Value]:
     lhs, rhs = call.takes(2)
     kind, dims = _result(call)
-    gradient = write(forward_of(call), lhs, rhs, kind, dims)
+    result = write(forward_of(call), lhs, rhs, kind, dims)
     factor = _settings(call).number("conv_result_scale", 1)
-    return [_scaled(gradient, factor, kind), *call.workspaces(1)]
+    return [_scaled(result, factor, kind), *call.workspaces(1)]
 
 
 @formula("__cudnn$convBiasActivationForward")

@@ -15,7 +15,6 @@ from hloipu.cli.compiling import (
     read_verified,
     report,
     settled_for,
-    shown_config,
     timed,
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
@@ -36,8 +35,6 @@ def command(file: str | None, limits: Limits, asked: Asked, reporting: Reporting
     compiled with, and what came of it printed. A program that does not fit is given changes with
     which it does. Takes up to ten times as long as compiling, for each.
     """
-    if shown_config(asked, reporting.as_json):
-        return
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases, asked)
         settled = settled_for(asked, module, text)

@@ -13,7 +13,7 @@ from hloipu.check.time_limit import TimeUpError, time_limit
 from hloipu.cli.check_job import Job, refuse_unjudged
 from hloipu.cli.commands.check_steps import StepsAsked, check_steps, wants_steps
 from hloipu.cli.inputs import HLO_FILE, read_input
-from hloipu.cli.options import Asked, GroupedCommand, config_text, native_kernels_of, option_group
+from hloipu.cli.options import Asked, GroupedCommand, native_kernels_of, option_group
 from hloipu.cli.saying import Working, say
 from hloipu.cli.session_options import SessionOptions, feeding_options
 from hloipu.cli.values import ValueLimits, given_arguments, input_options
@@ -77,9 +77,6 @@ def command(
       hloipu check step.hlo --target gc200 --mode exact --poison
       hloipu check step.hlo --loop 3 --feed data=4,5 --stages 2 --micro-batches 4
     """
-    if asked.print_config:
-        say(config_text(asked.resolved(), as_json=False))
-        return
     with bounded(seconds) as working, Against(against) as reference:
         module = parse(read_input(file, limits.text), limits=limits.text)
         verify(module)

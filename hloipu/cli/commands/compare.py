@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
-from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, option_group
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
 from hloipu.text import read_file
@@ -98,9 +98,6 @@ def command(
       hloipu compare before.json after.json --fail-if 'device cycles>+2%'
       hloipu compare old.hlo new.hlo --target bow
     """
-    if asked.print_config:
-        say(config_text(asked.resolved(), as_json))
-        return
     if first is None or second is None:
         raise click.UsageError("Missing argument 'FIRST' or 'SECOND'.")
     asking = [condition_of(text) for text in conditions]

@@ -13,7 +13,6 @@ from hloipu.cli.compiling import (
     given_file,
     read_verified,
     report,
-    shown_config,
     stop_unless_fits,
     tell_pipelines,
     timed,
@@ -49,8 +48,6 @@ def command(
       hloipu compile step.hlo --target gc200 -o step.ipux
       hloipu run step.ipux --random 0
     """
-    if shown_config(asked, reporting.as_json):
-        return
     with timed(reporting) as phases:
         module, text = read_verified(given_file(file), limits, phases, asked)
         program = compiled(asked, module, text, phases)

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from hloipu.api import compile_settled, module_attributes, planned, settled_options
-from hloipu.cli.compiling import is_executable, loaded
+from hloipu.cli.compiling import given_file, is_executable, loaded
 from hloipu.cli.inputs import HLO_FILE, limit_option, read_input
-from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, option_group
 from hloipu.cli.result_text import memory_text
 from hloipu.cli.saying import say
 from hloipu.cli.table import shortened, table
@@ -154,11 +154,7 @@ def command(
     asked: Asked,
 ) -> None:
     """Read FILE (- for standard input), check it and print it again, at any stage."""
-    if asked.print_config:
-        say(config_text(asked.resolved(), output_format == "json"))
-        return
-    if file is None:
-        raise click.UsageError("Missing argument 'FILE'.")
+    file = given_file(file)
     check_format(stage, output_format)
     hlo = PrintOptions(Form(form), Layouts(layouts) if layouts else None)
     asking = Asking(output_format, hlo, most_nodes, most_rows, constants)

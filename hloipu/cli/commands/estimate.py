@@ -17,7 +17,6 @@ from hloipu.cli.compiling import (
     program_of,
     read_verified,
     report,
-    shown_config,
     timed,
 )
 from hloipu.cli.inputs import HLO_FILE, limit_option
@@ -54,8 +53,6 @@ def command(
 
     A program that does not fit is estimated, too.
     """
-    if shown_config(asked, reporting.as_json):
-        return
     with timed(reporting) as phases:
         if sweep:
             _tabulate(given_file(file), sweep, limits, asked, reporting, phases)

@@ -8,7 +8,7 @@ import click
 
 from hloipu.api import module_attributes, planned, settled_options
 from hloipu.cli.inputs import limit_option, read_input
-from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.options import Asked, option_group
 from hloipu.cli.saying import say
 from hloipu.encoded import with_shardings_written
 from hloipu_compiler.explanations import all_codes, explain
@@ -37,9 +37,7 @@ def command(words: tuple[str, ...], as_json: bool, limits: Limits, asked: Asked)
     `sharding OP FILE`: how the result of OP is divided over devices, and which annotations decided,
     those that --mesh and --shard make included.
     """
-    if asked.print_config:
-        say(config_text(asked.resolved(), as_json))
-    elif words[:1] in (("plan",), ("sharding",)):
+    if words[:1] in (("plan",), ("sharding",)):
         if len(words) != 3:
             raise click.UsageError(
                 f"`explain {words[0]}` takes the name of an instruction and a file."

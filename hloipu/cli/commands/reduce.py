@@ -10,7 +10,7 @@ import click
 from hloipu.cli import INTERRUPTED
 from hloipu.cli.commands.candidate_tests import Setup, differs_test, error_test
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option, read_input
-from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, option_group
 from hloipu.cli.saying import say, say_as_it_is, say_hlo
 from hloipu.cli.trials import CommandTest, ForkedTest, Tester, Trials, words_of
 from hloipu.cli.values import SEED
@@ -91,9 +91,6 @@ def command(
       hloipu reduce model.hlo --target bow --differs
       hloipu reduce bad.hlo --test 'sh -c "hloipu check {} --against xla-cpu; test $? = 6"'
     """
-    if asked.print_config:
-        say(config_text(asked.resolved(), as_json=False))
-        return
     check_combination(code, differs, test, asked, values_given=not seed is fill is None)
     module = parse(read_input(file, limits), limits=limits)
     is_valid, tester = _tester(module, code, differs, test, Setup(asked, seed or 0, fill))

@@ -8,9 +8,9 @@ import click
 
 from hloipu.api import compile_cached
 from hloipu.cli.commands.compare import read_profile
-from hloipu.cli.compiling import is_executable, loaded, read_verified, settled_for
+from hloipu.cli.compiling import given_file, is_executable, loaded, read_verified, settled_for
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
-from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, option_group
 from hloipu.cli.saying import say
 from hloipu.report.page import write_page
 from hloipu.report.record import of_profile, report_record
@@ -41,11 +41,7 @@ def command(
       hloipu report step.hlo --target bow --open
       hloipu run step.hlo --random 0 --profile run.json; hloipu report run.json
     """
-    if asked.print_config:
-        say(config_text(asked.resolved(), False))
-        return
-    if file is None:
-        raise click.UsageError("Missing argument 'FILE'.")
+    file = given_file(file)
     if output is None and file == "-":
         raise UsageError(
             "E3004", "standard input has no name for the page", hint="give -o PAGE.html"

@@ -19,7 +19,6 @@ from hloipu.cli.compiling import (
     read_verified,
     report,
     settled_for,
-    shown_config,
     stop_unless_fits,
     timed,
     too_late,
@@ -105,8 +104,6 @@ def command(
       hloipu run step.hlo --random 0 --target bow --mode exact
       hloipu run step.ipux --inputs batch.npz -o results.npz
     """
-    if shown_config(asked, reporting.as_json):
-        return
     wanted = not (no_progress or reporting.as_json)
     with shown_meanwhile(wanted=wanted), doing("run"), timed(reporting) as phases:
         array_sources = Inputs(inputs, random, fill, limits, session.inputs)

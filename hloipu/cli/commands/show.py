@@ -81,9 +81,7 @@ def show_tree(
     from hloipu.showing import Phases
 
     stated_options = {"target": target, "assume_trips": assume_trips}
-    asked = Asked(
-        "estimate", {k: v for k, v in stated_options.items() if v is not None}, None, False
-    )
+    asked = Asked("estimate", {k: v for k, v in stated_options.items() if v is not None}, None)
     program = program_of(file, limits, asked, Phases())
     say_drawn([drawn_tree(program, program.estimate().counts, most)])
 

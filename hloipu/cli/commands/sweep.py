@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from hloipu.cli.compiling import shown_config
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option, read_input
 from hloipu.cli.options import Asked, GroupedCommand, option_group
 from hloipu.cli.saying import say
@@ -94,8 +93,6 @@ def command(
       hloipu sweep step.hlo --over target=gc200,bow --over stages=default,2,4 -o study.db
       hloipu sweep step.hlo --over set.bytes_per_tile=262144..1048576*2 --over batch=8,16
     """
-    if shown_config(asked, as_json):
-        return
     if not files:
         raise click.UsageError("Missing argument 'FILES'.")
     if output is None:

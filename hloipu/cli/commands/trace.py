@@ -4,9 +4,9 @@ from pathlib import Path
 
 import click
 
-from hloipu.cli.compiling import program_of
+from hloipu.cli.compiling import given_file, program_of
 from hloipu.cli.inputs import HLO_FILE, OUTPUT_FILE, limit_option
-from hloipu.cli.options import Asked, GroupedCommand, config_text, option_group
+from hloipu.cli.options import Asked, GroupedCommand, option_group
 from hloipu.cli.saying import say
 from hloipu.report.trace import MOST_EVENTS, program_trace, trace_file
 from hloipu.showing import Phases
@@ -30,11 +30,7 @@ def command(file: str | None, output: str, most_events: int, limits: Limits, ask
     \b
       hloipu trace step.hlo --target bow -o step.json.gz
     """
-    if asked.print_config:
-        say(config_text(asked.resolved(), False))
-        return
-    if file is None:
-        raise click.UsageError("Missing argument 'FILE'.")
+    file = given_file(file)
     program = program_of(file, limits, asked, Phases())
     record = program_trace(program, most_events)
     data = trace_file(record)

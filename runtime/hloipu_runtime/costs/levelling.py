@@ -55,11 +55,7 @@ def levelled(
         inside = owned.get(id(body), frozenset())
         return _Levelling(program, machine, forms, outer, inside, alone).sequence()
 
-    body = changed(program.body)
-    functions = {name: changed(block) for name, block in program.functions.items()}
-    if body is program.body and all(functions[n] is f for n, f in program.functions.items()):
-        return program
-    return replace(program, body=body, functions=functions)
+    return program.with_sequences(changed)
 
 
 class _Levelling:

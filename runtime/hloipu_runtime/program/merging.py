@@ -112,12 +112,7 @@ class Merger:
         self.program: Program = program
         self.owners: dict[int, frozenset[s.VariableId]] = owners(program)
         self.spared: Mapping[int, int] = spared
-        body = self.sequence(program.body)
-        functions = {name: self.sequence(function) for name, function in program.functions.items()}
-        changed = [functions[name] is not function for name, function in program.functions.items()]
-        if body is program.body and not any(changed):
-            return program
-        return replace(program, body=body, functions=functions)
+        return program.with_sequences(self.sequence)
 
     def sequence(self, body: s.Sequence) -> s.Sequence:
         """Return a sequence with its steps merged; the same one where none can go."""

@@ -1,6 +1,7 @@
 """The program record: variables, values, constants and the tree of steps."""
 
-from dataclasses import field
+from collections.abc import Callable
+from dataclasses import field, replace
 from enum import Enum
 from functools import cached_property
 from math import prod
@@ -197,6 +198,14 @@ class Program:
             and min(self.places) >= 0
             and max(self.places) < self.system_ipus
         )
+
+    def with_sequences(self, changed: Callable[[Sequence], Sequence]) -> "Program":
+        """Return the program with its body and functions changed; the same if none is."""
+        body = changed(self.body)
+        functions = {name: changed(function) for name, function in self.functions.items()}
+        if body is self.body and all(functions[n] is f for n, f in self.functions.items()):
+            return self
+        return replace(self, body=body, functions=functions)
 
     def place(self, ipu: int, participant: int = 0) -> int:
         """Return where an IPU of a participant is in the system."""

@@ -15,7 +15,6 @@ fullest before, large copies between IPUs keep their places, too.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from enum import Enum
 from itertools import groupby
 from typing import NamedTuple
@@ -199,13 +198,7 @@ class SideBySide:
             return program
         self.program: Program = program
         self.owners: dict[int, frozenset[s.VariableId]] = owners(program)
-        body = self.sequence(program.body)
-        functions = {name: self.sequence(function) for name, function in program.functions.items()}
-        if body is program.body and all(
-            functions[n] is function for n, function in program.functions.items()
-        ):
-            return program
-        return replace(program, body=body, functions=functions)
+        return program.with_sequences(self.sequence)
 
     def sequence(self, body: s.Sequence) -> s.Sequence:
         """Return a sequence whose steps on different IPUs are branches, inner ones first."""

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hloipu.cli.options import Asked, config_text, option_group
+from hloipu.cli.options import Asked, option_group
 from hloipu_runtime.errors import UsageError
 
 
@@ -17,11 +17,8 @@ from hloipu_runtime.errors import UsageError
 @click.option("--json", "as_json", is_flag=True)
 def command(file: str, asked: Asked, as_json: bool) -> None:
     """Run FILE."""
-    resolved = asked.resolved({"ipu_ipus": "2"})
-    if asked.print_config:
-        click.echo(config_text(resolved, as_json))
-    else:
-        click.echo(f"{file} {dict(sorted(asked.given.items()))}")
+    asked.resolved()
+    click.echo(f"{file} {dict(sorted(asked.given.items()))}")
 
 
 @pytest.fixture(autouse=True)
@@ -94,15 +91,14 @@ def test_print_config_shows_values_and_where_they_come_from(
     assert rows["target"] == ["bow", "HLOIPU_FLAGS"]
     assert rows["seed"] == ["7", "command line"]
     assert rows["code_memory"] == ["false", "hloipu.toml:2"]
-    assert rows["ipus"] == ["2", "module attribute ipu_ipus"]
     assert rows["mode"] == ["functional", "default"]
     record = json.loads(output("m.hlo", "--print-config", "--json"))
     assert record["schema"] == "hloipu.config/1"
     assert record["options"]["target"]["source"] == "flags"
-    assert record["options"]["ipus"] == {
-        "value": 2,
-        "source": "module",
-        "place": "module attribute ipu_ipus",
+    assert record["options"]["code_memory"] == {
+        "value": False,
+        "source": "file",
+        "place": "hloipu.toml:2",
     }
 
 

@@ -12,10 +12,8 @@ _CODE = "E0147"
 _DEEPEST_ORIGIN = 100
 
 
-def _statistics(text: str) -> None:
+def _statistics(cursor: Cursor) -> None:
     """Check `{visualizing_index=0,name=1.5,…}`."""
-    cursor = Cursor(text, _CODE)
-    cursor.expect("{")
     if cursor.kind is Kind.KEY:
         if cursor.key() != "visualizing_index":
             raise TextFault(_CODE, "statistics begin with visualizing_index=", 1)
@@ -23,8 +21,6 @@ def _statistics(text: str) -> None:
         while cursor.take(","):
             cursor.key()
             _number(cursor)
-    cursor.expect("}")
-    cursor.finish()
 
 
 def _number(cursor: Cursor) -> None:
@@ -33,10 +29,8 @@ def _number(cursor: Cursor) -> None:
     cursor.advance()
 
 
-def _accuracy(text: str) -> None:
+def _accuracy(cursor: Cursor) -> None:
     """Check `{mode=highest}` or `{tolerance={atol=0.5, rtol=0.1, ulps=2}}`."""
-    cursor = Cursor(text, _CODE)
-    cursor.expect("{")
     key = cursor.key()
     if key == "mode":
         if cursor.text.lower() not in ("default", "highest"):
@@ -54,14 +48,10 @@ def _accuracy(text: str) -> None:
         cursor.expect("}")
     else:
         raise TextFault(_CODE, f"{key}= is unknown here", 1, expected="mode= or tolerance=")
-    cursor.expect("}")
-    cursor.finish()
 
 
-def _domain(text: str) -> None:
+def _domain(cursor: Cursor) -> None:
     """Check `{kind="sharding", entry={…}, exit={…}}`."""
-    cursor = Cursor(text, _CODE)
-    cursor.expect("{")
     missing = {"kind", "entry", "exit"}
     while not cursor.at("}"):
         cursor.take(",")
@@ -78,14 +68,10 @@ def _domain(text: str) -> None:
             raise TextFault(_CODE, "a domain's kind is sharding", start, expected='"sharding"')
     if missing:
         raise cursor.fault("the domain is incomplete", expected=f"{sorted(missing)[0]}=")
-    cursor.expect("}")
-    cursor.finish()
 
 
-def _origin(text: str) -> None:
+def _origin(cursor: Cursor) -> None:
     """Check `{{"name" {1}}}`, `{({"a"}, {"b" {0}})}` or `{[synthetic_call]}`."""
-    cursor = Cursor(text, _CODE)
-    cursor.expect("{")
     if cursor.take("["):
         if cursor.text not in ("synthetic_call", "synthetic"):
             raise cursor.fault(expected="synthetic_call")
@@ -93,8 +79,6 @@ def _origin(text: str) -> None:
         cursor.expect("]")
     else:
         _origin_tree(cursor, 0)
-    cursor.expect("}")
-    cursor.finish()
 
 
 def _origin_tree(cursor: Cursor, depth: int) -> None:
@@ -119,10 +103,8 @@ def _origin_array(cursor: Cursor) -> None:
     cursor.expect("}")
 
 
-def _recovery_table(text: str) -> None:
+def _recovery_table(cursor: Cursor) -> None:
     """Check `{ {"a"} : {"b"}, "HloModule …" … }`; the modules inside are not parsed."""
-    cursor = Cursor(text, _CODE)
-    cursor.expect("{")
     while not cursor.at("}"):
         cursor.take(",")
         _origin_array(cursor)
@@ -130,8 +112,6 @@ def _recovery_table(text: str) -> None:
         _origin_array(cursor)
         if cursor.take(",") and cursor.kind is Kind.STRING:
             cursor.string()
-    cursor.expect("}")
-    cursor.finish()
 
 
 def _sharding(text: str) -> None:
@@ -144,18 +124,26 @@ _CHECKS: dict[str, Callable[[str], object]] = {
     "metadata": check_metadata,
     "sharding": _sharding,
     "frontend_attributes": read_frontend_attributes,
+}
+_BRACED: dict[str, Callable[[Cursor], None]] = {
     "statistics": _statistics,
     "result_accuracy": _accuracy,
     "domain": _domain,
     "origin": _origin,
     "origin_recovery_table": _recovery_table,
 }
+"""Checks of what stands between braces."""
 
 
 def check_raw(key: str, text: str) -> None:
     """Check a raw value that has a language of its own; TextFault where it is wrong."""
-    check = _CHECKS.get(key)
-    if check is not None:
-        check(text)
+    if key in _CHECKS:
+        _CHECKS[key](text)
+    elif key in _BRACED:
+        cursor = Cursor(text, _CODE)
+        cursor.expect("{")
+        _BRACED[key](cursor)
+        cursor.expect("}")
+        cursor.finish()
     elif text[:1] in ("'", '"'):
         unquote(text)

@@ -1,5 +1,7 @@
 """Evaluation of dot, convolution, FFT, factorisations, solves and batch norm."""
 
+from collections.abc import Callable
+
 from hloipu_compiler.interpret.planning.plan import Action, Array
 from hloipu_compiler.interpret.planning.site import Site, lowers
 from hloipu_compiler.ir.attributes import ConvolutionLabels
@@ -153,24 +155,16 @@ def _triangular_solve(site: Site) -> Action:
     )
 
 
-@lowers("batch-norm-training")
-def _batch_norm_training(site: Site) -> Action:
+@lowers("batch-norm-training", "batch-norm-inference", "batch-norm-grad")
+def _batch_norm(site: Site) -> Action:
+    kernel = _BATCH_NORMS[site.instruction.opcode]
     epsilon, feature = site.attributes.number("epsilon"), site.attributes.integer("feature_index")
     element_type = site.element_type()
-    return lambda x: batch_norm_training(x[0], x[1], x[2], epsilon, feature, element_type)
+    return lambda x: kernel(*x, epsilon, feature, element_type)
 
 
-@lowers("batch-norm-inference")
-def _batch_norm_inference(site: Site) -> Action:
-    epsilon, feature = site.attributes.number("epsilon"), site.attributes.integer("feature_index")
-    element_type = site.element_type()
-    return lambda x: (
-        batch_norm_inference(x[0], x[1], x[2], x[3], x[4], epsilon, feature, element_type),
-    )
-
-
-@lowers("batch-norm-grad")
-def _batch_norm_grad(site: Site) -> Action:
-    epsilon, feature = site.attributes.number("epsilon"), site.attributes.integer("feature_index")
-    element_type = site.element_type()
-    return lambda x: batch_norm_grad(x[0], x[1], x[2], x[3], x[4], epsilon, feature, element_type)
+_BATCH_NORMS: dict[str, Callable[..., tuple[Array, ...]]] = {
+    "batch-norm-training": batch_norm_training,
+    "batch-norm-inference": lambda *x: (batch_norm_inference(*x),),
+    "batch-norm-grad": batch_norm_grad,
+}

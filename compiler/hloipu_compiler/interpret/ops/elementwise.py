@@ -139,20 +139,13 @@ def _clamp(site: Site) -> Action:
     return lambda x: (clamp(x[0], x[1], x[2], element_type),)
 
 
-@lowers("convert")
+@lowers("convert", "bitcast-convert", "stochastic-convert")
 def _convert(site: Site) -> Action:
     before, after = site.element_type(0), site.element_type()
-    from hloipu_runtime.kernels.elementwise.convert import convert
+    from hloipu_runtime.kernels.elementwise import convert
 
-    return lambda x: (convert(x[0], before, after),)
-
-
-@lowers("bitcast-convert")
-def _bitcast_convert(site: Site) -> Action:
-    before, after = site.element_type(0), site.element_type()
-    from hloipu_runtime.kernels.elementwise.convert import bitcast_convert
-
-    return lambda x: (bitcast_convert(x[0], before, after),)
+    kernel = getattr(convert, site.instruction.opcode.replace("-", "_"))
+    return lambda x: (kernel(*x, before, after),)
 
 
 @lowers("reduce-precision")
@@ -163,11 +156,3 @@ def _reduce_precision(site: Site) -> Action:
     from hloipu_runtime.kernels.elementwise.reduce_precision import reduce_precision
 
     return lambda x: (reduce_precision(x[0], exponent, mantissa, element_type),)
-
-
-@lowers("stochastic-convert")
-def _stochastic_convert(site: Site) -> Action:
-    before, after = site.element_type(0), site.element_type()
-    from hloipu_runtime.kernels.elementwise.convert import stochastic_convert
-
-    return lambda x: (stochastic_convert(x[0], x[1], before, after),)

@@ -18,7 +18,7 @@ from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.codelets.ops.generate import Fill, Iota
 from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.program.mapping import Mapping, Sizes, whole
+from hloipu_runtime.program.mapping import Mapping, Sizes
 
 LARGE = 128
 """From this size on matrices are cut, if there are few of them."""
@@ -124,9 +124,8 @@ def _by_rows(builder: Builder, shape: Sizes) -> Mapping:
     """Return a mapping with whole rows on tiles: shorter pieces would take more exchange code."""
     ones = (1,) * len(shape)
     placement = split(shape, (*ones[:-1], 0), ones, builder.tile_count)
-    placement = moved(placement, builder.first_tile(placement.tiles.count), builder.tile_count)
-    along = dict(placement.labels)
-    return Mapping(placement.tiles, tuple(along.get(d, whole(n)) for d, n in enumerate(shape)))
+    first = builder.first_tile(placement.tiles.count)
+    return moved(placement, first, builder.tile_count).mapping(shape)
 
 
 def _put(

@@ -117,10 +117,7 @@ def _aligned(shape: Sizes, dimension: int, step: int, tiles: int) -> list[Mappin
         if step % parts:
             continue
         counts = [(dimension, slices * parts, step // parts), (along, tiles // (slices * parts), 2)]
-        placement = grid(sorted(counts), shape)
-        labels = dict(placement.labels)
-        spans = tuple(labels.get(d, whole(n)) for d, n in enumerate(shape))
-        aligned.append(Mapping(placement.tiles, spans))
+        aligned.append(grid(sorted(counts), shape).mapping(shape))
     return aligned
 
 

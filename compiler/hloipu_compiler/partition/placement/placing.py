@@ -150,7 +150,7 @@ class _Propagation:
                 there = [
                     ipu
                     for user in self.cells[number].users
-                    if (ipu := self.ipu[user]) is not None and not self._is_later(number, user)
+                    if (ipu := self.ipu[user]) is not None and user >= number
                 ]
                 if there:
                     self._place(number, min(set(there), key=lambda n: (-there.count(n), n)))
@@ -174,10 +174,6 @@ class _Propagation:
         if left:
             self._place(max(left, key=lambda n: (len(self.cells[n].users), -n)), 0)
         return bool(left)
-
-    def _is_later(self, number: int, user: int) -> bool:
-        """Whether a place is made anew by an op: that is not moved to where the place is."""
-        return user < number
 
     def _nearest(self, cell: Cell) -> int | None:
         operands = [o for o in cell.operands if self.ipu[o] is not None]

@@ -14,7 +14,7 @@ import numpy as np
 from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.partition.stages.assignment import Stages
 from hloipu_compiler.partition.stages.branches import Branching
-from hloipu_compiler.partition.stages.cut_tables import Budget, between, followed, least_dearest
+from hloipu_compiler.partition.stages.cut_tables import Budget, between, least_cuts, least_dearest
 from hloipu_compiler.partition.stages.cutting import Costing, by_cuts
 from hloipu_compiler.partition.stages.independent_parts import independent_parts
 from hloipu_compiler.partition.stages.loads import Floats, Loads, loads_of
@@ -144,11 +144,9 @@ def _best(costs: Sequence[Floats]) -> list[int] | None:
     most = least_dearest(costs)
     if not np.isfinite(most):
         return None
-    rest = np.full(len(costs[0]), np.inf)
-    rest[-1] = 0.0
-    after = []
-    for cost in reversed(costs):
-        whole = np.where(cost <= most, cost, np.inf) + rest[None, :]
-        after.append(np.argmin(whole, axis=1))
-        rest = whole[np.arange(len(rest)), after[-1]]
-    return [0, *followed(after), len(rest) - 1]
+    places = len(costs[0])
+
+    def total(stage: int, rest: Floats) -> Floats:
+        return np.where(costs[stage] <= most, costs[stage], np.inf) + rest
+
+    return [0, *least_cuts(len(costs), places, total), places - 1]

@@ -6,7 +6,7 @@ weight. Cuts are found from the last stage backwards (dynamic programming), sinc
 depends on how many come after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,14 +131,11 @@ class CutTables:
 
     def balanced(self, times: Sequence[float]) -> list[int]:
         """Return the cuts whose dearest stage costs least, each stage so many times its cost."""
-        rest = np.full(len(self.into), np.inf)
-        rest[-1] = 0.0
-        after = []
-        for stage in range(self.stages - 1, -1, -1):
-            whole = np.maximum(times[stage] * self.costs(stage, np.inf), rest[None, :])
-            after.append(np.argmin(whole, axis=1))
-            rest = whole[np.arange(len(rest)), after[-1]]
-        return followed(after)
+
+        def dearest(stage: int, rest: Floats) -> Floats:
+            return np.maximum(times[stage] * self.costs(stage, np.inf), rest)
+
+        return least_cuts(self.stages, len(self.into), dearest)
 
     def dearest(self, slack: float) -> float:
         """Return the cost of the dearest stage of the best cuts."""
@@ -155,17 +152,14 @@ class CutTables:
         bytes that it may keep; empty: those of an IPU.
         """
         everything = 1.0 + float(self.into.sum())
-        rest = np.full(len(self.into), np.inf)
-        rest[-1] = 0.0
-        after = []
-        for stage in range(self.stages - 1, -1, -1):
+
+        def crossing(stage: int, rest: Floats) -> Floats:
             allowed = np.where(self.costs(stage, slack) <= most[stage], 0.0, np.inf)
-            whole = allowed + self.into[:, None] + rest[None, :]
             room = rooms[stage] if rooms else self.budget.memory_bytes
-            whole += everything * self._too_much(stage, room)
-            after.append(np.argmin(whole, axis=1))
-            rest = whole[np.arange(len(rest)), after[-1]]
-        return followed(after)
+            whole: Floats = allowed + self.into[:, None] + rest
+            return whole + everything * self._too_much(stage, room)
+
+        return least_cuts(self.stages, len(self.into), crossing)
 
     def in_turn(self) -> tuple[int, ...]:
         """Return cuts whose stages one IPU does in turn, each again from its inputs but the last.
@@ -227,8 +221,15 @@ def least_dearest(costs: Sequence[Floats]) -> float:
     return float(rest[0])
 
 
-def followed(after: Sequence[NDArray[np.intp]]) -> list[int]:
-    """Return cuts from where each stage, the last one first, ends best by where it begins."""
+def least_cuts(stages: int, places: int, total: Callable[[int, Floats], Floats]) -> list[int]:
+    """Return the cuts of least total: of a stage by first and last place, and of all after it."""
+    rest = np.full(places, np.inf)
+    rest[-1] = 0.0
+    after = []
+    for stage in range(stages - 1, -1, -1):
+        whole = total(stage, rest[None, :])
+        after.append(np.argmin(whole, axis=1))
+        rest = whole[np.arange(places), after[-1]]
     cuts, at = [], 0
     for chosen in reversed(after):
         at = int(chosen[at])

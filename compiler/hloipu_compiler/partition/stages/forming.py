@@ -168,7 +168,7 @@ class _Forming:
                     passed[number, position] = len(instructions)
                 own = entry_names.fresh(x.name)
                 instructions.append(element_of(own, call, element, x.shape))
-        root = self._root(at, instructions, entry_names)
+        root = self._placed(self.entry.root, at, instructions, entry_names)
         entry = replace(self.entry, instructions=tuple(instructions), root=root)
         others = [c for c in self.module.computations if c.name != self.entry.name]
         every = (*others, *computations, entry)
@@ -320,10 +320,6 @@ class _Forming:
             instructions.append(moved._replace(name=names.fresh(op.name)))
             waiting.pop()
         return at[position]
-
-    def _root(self, at: dict[int, int], instructions: list[Instruction], names: Names) -> int:
-        """Write the result as it was, tuples within tuples included."""
-        return self._placed(self.entry.root, at, instructions, names)
 
 
 def with_passed_copies(module: Module, wrapping: Wrapping) -> Module:

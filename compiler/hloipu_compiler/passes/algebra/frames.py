@@ -57,8 +57,7 @@ def framed(draft: Draft, op: Instruction) -> Instruction | None:
     run_bytes = frames.step * prod(sizes[d + 1 :]) * source.element_type.bits // 8
     if pieces > 1 and (pieces > _MOST_PIECES or run_bytes < _LEAST_RUN_BYTES):
         return None
-    made = _cut(draft, op, source, d, frames)
-    return _in_order(draft, op, made, d, frames)
+    return _in_order(draft, op, _cut(draft, op, source, d, frames), d, frames)
 
 
 def _frames(places: Instruction, vector: int, size: int) -> _Frames | None:
@@ -136,9 +135,9 @@ def _cut(draft: Draft, op: Instruction, source: ArrayShape, d: int, frames: _Fra
     return draft.add(op, "concatenate", plain(kind, sized(count, length)), tuple(parts), along)
 
 
-def _in_order(draft: Draft, op: Instruction, made: int, d: int, frames: _Frames) -> Instruction:
+def _in_order(draft: Draft, op: Instruction, framed: int, d: int, frames: _Frames) -> Instruction:
     """Return frames with dimensions in the order that the gather has them in."""
-    shape, before = static(op.shape), static(draft.shape(made))
+    shape, before = static(op.shape), static(draft.shape(framed))
     assert shape is not None
     assert before is not None
     offsets = op.attributes.integers("offset_dims")
@@ -150,5 +149,5 @@ def _in_order(draft: Draft, op: Instruction, made: int, d: int, frames: _Frames)
     order = [next(rest) if e in offsets else next(batch) for e in range(shape.rank)]
     kept = [e for e in order if e is not None]
     kept += [e for e in (d, d + 1) if e not in kept]  # of one element
-    at = transposed(draft, op, made, before, tuple(kept))
+    at = transposed(draft, op, framed, before, tuple(kept))
     return became(op, "reshape", (at,))

@@ -78,18 +78,18 @@ def with_fusions(
     """
     names = Names(c.name for c in module.computations)
     runs = set(running(module))
-    made: list[Computation] = []
+    computations: list[Computation] = []
     entry = 0
     for position, computation in enumerate(module.computations):
         if computation.name in runs:
             computation, inner = fuse(computation, names)
-            made += inner
+            computations += inner
         if position == module.entry_position:
-            entry = len(made)
-        made.append(computation)
-    if len(made) == len(module.computations):
+            entry = len(computations)
+        computations.append(computation)
+    if len(computations) == len(module.computations):
         return module
-    return replace(module, computations=tuple(made), entry_position=entry)
+    return replace(module, computations=tuple(computations), entry_position=entry)
 
 
 def running(module: Module) -> Iterator[str]:
@@ -118,8 +118,8 @@ def _groups(
         x = computation.instructions[position]
         if x.opcode not in FUSIBLE or not _is_plain(computation, x):
             continue
-        found = {group_of.get(user, -1) for user in users[position]}
-        joined = max(found, default=-1)
+        user_groups = {group_of.get(user, -1) for user in users[position]}
+        joined = max(user_groups, default=-1)
         if (
             position == computation.root
             or joined < 0
@@ -129,17 +129,17 @@ def _groups(
                     _sizes(x) != _sizes(computation.instructions[last])
                     or _ipu(computation, ipus, position) != _ipu(computation, ipus, last)
                 )
-                for last in found
+                for last in user_groups
             )
-            or sum(ops[last] for last in found if last >= 0) >= most_ops
-            or (len(found) > 1 and not _may_merge(computation, groups, found, position))
+            or sum(ops[last] for last in user_groups if last >= 0) >= most_ops
+            or (len(user_groups) > 1 and not _may_merge(computation, groups, user_groups, position))
             or _would_wait(computation, groups[joined], position)
         ):
             joined = position
             groups[joined] = []
             ops[joined] = 0
-            found = {joined}
-        for last in found - {joined, -1}:
+            user_groups = {joined}
+        for last in user_groups - {joined, -1}:
             moved = groups.pop(last)
             groups[joined] += moved
             ops[joined] += ops.pop(last)
@@ -153,16 +153,16 @@ def _groups(
 
 
 def _may_merge(
-    computation: Computation, groups: dict[int, list[int]], found: set[int], position: int
+    computation: Computation, groups: dict[int, list[int]], user_groups: set[int], position: int
 ) -> bool:
     """Whether groups and an op that they read may become one group, where the last of them is.
 
     Integers only: floats of several readers are what regions of rows are made of.
     """
-    shape, last = computation.instructions[position].shape, max(found)
+    shape, last = computation.instructions[position].shape, max(user_groups)
     if not isinstance(shape, ArrayShape) or not shape.element_type.is_integer:
         return False
-    members = {position}.union(*(groups[x] for x in found if x >= 0))
+    members = {position}.union(*(groups[x] for x in user_groups if x >= 0))
     if computation.root in members and computation.root != last:
         return False
     users = computation.users
@@ -291,31 +291,31 @@ def _body(
                 outside[operand] = None
     names = Names(instructions[i].name for i in (*members, *copied))
     place: dict[int, int] = {}
-    made: list[Instruction] = []
+    body: list[Instruction] = []
     for number, position in enumerate(outside):
         place[position] = number
         shape = instructions[position].shape
         parameter = names.fresh(f"param.{number}")
-        made.append(Instruction(parameter, "parameter", shape, parameter_number=number))
+        body.append(Instruction(parameter, "parameter", shape, parameter_number=number))
     same: dict[tuple[str, tuple[int, ...], Shape], int] = {}
     for position in (*sorted(copied), *members):
         x = instructions[position]
         operands = tuple(place[i] for i in x.operands)
         if x.opcode == "convert" or x.opcode in _ONE_SLOT:
             # Each reader may have come with its own.
-            place[position] = same.setdefault((x.opcode, operands, x.shape), len(made))
-            if place[position] < len(made):
+            place[position] = same.setdefault((x.opcode, operands, x.shape), len(body))
+            if place[position] < len(body):
                 continue
-        place[position] = len(made)
-        made.append(with_operands(x, operands))
+        place[position] = len(body)
+        body.append(with_operands(x, operands))
     if len(results) > 1:
         shape = TupleShape(tuple(instructions[n].shape for n in results))
         own = tuple(place[n] for n in results)
-        made.append(Instruction(names.fresh("results"), "tuple", shape, own))
-        root = len(made) - 1
+        body.append(Instruction(names.fresh("results"), "tuple", shape, own))
+        root = len(body) - 1
     else:
         root = place[members[-1]]
-    return Computation(name, tuple(made), root), list(outside)
+    return Computation(name, tuple(body), root), list(outside)
 
 
 def _is_number(x: Instruction) -> bool:

@@ -133,8 +133,8 @@ def _with_more(computation: Computation, shapes: Sequence[Shape]) -> Computation
     old = computation.instructions[at]
     assert isinstance(old.shape, TupleShape)
     whole = old._replace(shape=TupleShape((*old.shape.elements, *shapes)))
-    made = (*computation.instructions[:at], whole, *computation.instructions[at + 1 :])
-    return replace(computation, instructions=made)
+    instructions = (*computation.instructions[:at], whole, *computation.instructions[at + 1 :])
+    return replace(computation, instructions=instructions)
 
 
 def _without(body: Computation, moved: Moved, needed: Set[int]) -> Computation:
@@ -142,23 +142,23 @@ def _without(body: Computation, moved: Moved, needed: Set[int]) -> Computation:
     body = _with_more(body, [body.instructions[i].shape for i in moved])
     used = {x.name for x in body.instructions}
     place: dict[int, int] = {}
-    made: list[Instruction] = []
+    instructions: list[Instruction] = []
     for i, x in enumerate(body.instructions):
         if i not in needed:
             continue
-        place[i] = len(made)
+        place[i] = len(instructions)
         if i in moved:
-            made.append(
+            instructions.append(
                 element_of(unused(x.name, used), place[body.parameters[0]], moved[i], x.shape)
             )
             continue
         x = with_operands(x, tuple(place[o] for o in x.operands))
         if i == body.root:
             more = [place[o] for o in moved]
-            shape = TupleShape(tuple(made[o].shape for o in (*x.operands, *more)))
+            shape = TupleShape(tuple(instructions[o].shape for o in (*x.operands, *more)))
             x = x._replace(operands=(*x.operands, *more), shape=shape)
-        made.append(x)
-    return replace(body, instructions=tuple(made), root=place[body.root])
+        instructions.append(x)
+    return replace(body, instructions=tuple(instructions), root=place[body.root])
 
 
 def _with_early(
@@ -168,7 +168,7 @@ def _with_early(
     names = Names(x.name for x in caller.instructions)
     loop, start = caller.instructions[at], caller.instructions[at].operands[0]
     given = caller.instructions[start]
-    made = list(caller.instructions[:at])
+    instructions = list(caller.instructions[:at])
     place: dict[int, int] = {}
 
     ops = body.instructions
@@ -178,15 +178,17 @@ def _with_early(
             place[i] = given.operands[x.attributes.integer("index")]
             continue
         copied = with_operands(x, tuple(place[o] for o in x.operands))
-        made.append(copied._replace(name=names.fresh(x.name)))
-        place[i] = len(made) - 1
+        instructions.append(copied._replace(name=names.fresh(x.name)))
+        place[i] = len(instructions) - 1
     early = [place[i] for i in last]
     operands = (*given.operands, *early)
-    shape = TupleShape(tuple(made[o].shape for o in operands))
-    made.append(given._replace(name=names.fresh(given.name), operands=operands, shape=shape))
-    made.append(loop._replace(operands=(len(made) - 1,), shape=shape))
-    more = len(made) - 1 - at
+    shape = TupleShape(tuple(instructions[o].shape for o in operands))
+    instructions.append(
+        given._replace(name=names.fresh(given.name), operands=operands, shape=shape)
+    )
+    instructions.append(loop._replace(operands=(len(instructions) - 1,), shape=shape))
+    more = len(instructions) - 1 - at
     for x in caller.instructions[at + 1 :]:
-        made.append(with_operands(x, tuple(o + more if o >= at else o for o in x.operands)))
+        instructions.append(with_operands(x, tuple(o + more if o >= at else o for o in x.operands)))
     root = caller.root + more if caller.root >= at else caller.root
-    return replace(caller, instructions=tuple(made), root=root)
+    return replace(caller, instructions=tuple(instructions), root=root)

@@ -33,13 +33,13 @@ def scans_as_loops(module: Module) -> Module:
     names = Names(module.computation)
     computations: list[Computation] = []
     for old in module.computations:
-        made: list[Computation] = []
+        bodies: list[Computation] = []
 
-        def scan(draft: Draft, x: Instruction, made: list[Computation] = made) -> int:
-            return _Scan(module, draft, x, names, made).written()
+        def scan(draft: Draft, x: Instruction, bodies: list[Computation] = bodies) -> int:
+            return _Scan(module, draft, x, names, bodies).written()
 
         new = rewritten(module, old, {"scan": scan})
-        computations += [*made, new]
+        computations += [*bodies, new]
     entry = next(i for i, c in enumerate(computations) if c.name == module.entry.name)
     return replace(module, computations=tuple(computations), entry_position=entry)
 
@@ -48,9 +48,9 @@ class _Scan:
     """One scan in the making."""
 
     def __init__(
-        self, module: Module, draft: Draft, x: Instruction, names: Names, made: list[Computation]
+        self, module: Module, draft: Draft, x: Instruction, names: Names, bodies: list[Computation]
     ) -> None:
-        self.draft, self.x, self.names, self.made = draft, x, names, made
+        self.draft, self.x, self.names, self.bodies = draft, x, names, bodies
         self.body = module.computation[x.attributes.text("to_apply")]
         (self.d,) = x.attributes.integers("dimensions")
         self.inputs = len(x.operands) - x.attributes.integer("num_carries")
@@ -182,18 +182,18 @@ class _Scan:
         root = self.body.instructions[self.body.root].shape
         end = len(parts) - outputs
         called = add("call", root, (*rows, *parts[first_carry:end]), to_apply=self.body.name)
-        made = [called]
+        values = [called]
         if isinstance(root, TupleShape):
-            made = [
+            values = [
                 add("get-tuple-element", shape, (called,), index=i)
                 for i, shape in enumerate(root.elements)
             ]
         stacks = []
-        for whole, value in zip(parts[end:], made, strict=False):
+        for whole, value in zip(parts[end:], values, strict=False):
             shape = array_shape(ops[whole].shape)
             row_at = add("reshape", self._row(shape), (value,))
             stacks.append(add("dynamic-update-slice", shape, (whole, row_at, *starts(shape))))
-        add("tuple", state, (after, *parts[1:first_carry], *made[outputs:], *stacks))
+        add("tuple", state, (after, *parts[1:first_carry], *values[outputs:], *stacks))
         return ops
 
     # ---- ops --------------------------------------------------------------------------------
@@ -213,5 +213,5 @@ class _Scan:
 
     def _computation(self, stem: str, ops: Sequence[Instruction]) -> str:
         name = self.names.fresh(f"{self.x.name}.{stem}")
-        self.made.append(Computation(name, tuple(ops), len(ops) - 1))
+        self.bodies.append(Computation(name, tuple(ops), len(ops) - 1))
         return name

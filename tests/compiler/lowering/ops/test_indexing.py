@@ -329,6 +329,10 @@ BODIES = {
 }
 
 
+def region(body: str) -> str:
+    return f"f {{ a = f32[] parameter(0) b = f32[] parameter(1)\n  {BODIES[body]} }}"
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize(("operand", "places", "updates", "how"), SCATTERS)
@@ -337,11 +341,7 @@ def test_a_scatter(
 ) -> None:
     text = f"""
 HloModule m
-f {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  {BODIES[body]}
-}}
+{region(body)}
 ENTRY e {{
   x = f32[{operand}] parameter(0)
   i = s32[{places}] parameter(1)
@@ -366,11 +366,7 @@ def test_windows_that_would_fill_a_tile_come_in_slices(row: int, body: str) -> N
     operand, places, updates, how = SCATTERS[row]
     text = f"""
 HloModule m
-f {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  {BODIES[body]}
-}}
+{region(body)}
 ENTRY e {{
   x = f32[{operand}] parameter(0)
   i = s32[{places}] parameter(1)
@@ -401,11 +397,7 @@ def test_updates_of_few_rows_are_summed_in_shares(
         start = f"zero = f32[] constant(0)\n  x = f32[2,{last}] broadcast(zero), dimensions={{}}"
     text = f"""
 HloModule m
-f {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT r = f32[] add(a, b)
-}}
+{region("add")}
 ENTRY e {{
   i = s32[{many},1] parameter(0)
   u = f32[{many},{last}] parameter(1)
@@ -485,16 +477,12 @@ def test_shares_of_updates_lie_by_their_own_sizes() -> None:
     how = "update_window_dims={1,2}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}"
     text = f"""
 HloModule m
-add {{
-  a = f32[] parameter(0)
-  b = f32[] parameter(1)
-  ROOT c = f32[] add(a, b)
-}}
+{region("add")}
 ENTRY e {{
   places = s32[5278,1] parameter(0)
   x = f32[1,8,8] parameter(1)
   u = f32[5278,8,8] parameter(2)
-  y = f32[1,8,8] scatter(x, places, u), {how}, index_vector_dim=1, to_apply=add
+  y = f32[1,8,8] scatter(x, places, u), {how}, index_vector_dim=1, to_apply=f
   flat = f32[1,64] reshape(y)
   chosen = pred[1,64] parameter(4)
   other = f32[1,64] parameter(3)
