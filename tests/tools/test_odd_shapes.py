@@ -1,12 +1,14 @@
 """Ops on sizes that no grid divides: values on tiles are XLA's, and a box that is off shows."""
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from hloipu_compiler.hlo.parse import parse
 from tests.support.xla_oracle import Oracle
 from tools.conformance.case import Case, Input
 from tools.conformance.deviations import Evidence, read
-from tools.conformance.explainers import padding_is_its_own_op, with_padding_apart
+from tools.conformance.explainers import padding_is_its_own_op, passes_nan_over, with_padding_apart
 from tools.conformance.odd_shapes import odd_cases
 from tools.conformance.outcome import FAILED, budget_for, xla_results
 from tools.conformance.values import inputs_of
@@ -47,3 +49,28 @@ ENTRY main {
     wrong = Evidence(case, module, given, 0, theirs + 1, theirs, budget_for(case, "f32"), None)
     assert not padding_is_its_own_op(wrong).any()
     assert with_padding_apart(text.replace("-2_2", "0_0")) is None
+
+
+def test_lost_nan_are_explained_where_the_other_numbers_give_what_xla_gives() -> None:
+    text = """HloModule m
+
+lesser {
+  a = bf16[] parameter(0)
+  b = bf16[] parameter(1)
+  ROOT c = bf16[] minimum(a, b)
+}
+
+ENTRY main {
+  p0 = bf16[4] parameter(0)
+  c1 = bf16[] constant(inf)
+  ROOT r = bf16[] reduce(p0, c1), dimensions={0}, to_apply=lesser
+}
+"""
+    case = Case("reduce", "bf16", "nan", text, (Input("bf16", (4,), "moderate"),), terms=4)
+    numbers = np.array([2, np.nan, -3, 5], ml_dtypes.bfloat16)
+    nan, least = (np.array(x, ml_dtypes.bfloat16) for x in (np.nan, -3))
+    given = case, parse(text), [numbers], 0
+    budget = budget_for(case, "bf16")
+    assert passes_nan_over(Evidence(*given, nan, least, budget, None)).all()
+    assert not passes_nan_over(Evidence(*given, nan, least + 1, budget, None)).any()
+    assert not passes_nan_over(Evidence(*given, least + 1, least, budget, None)).any()

@@ -199,6 +199,17 @@ def with_padding_apart(text: str) -> str | None:
     return text.replace(found[0], zero + padded + plain)
 
 
+def passes_nan_over(evidence: Evidence) -> Array:
+    """Tell where XLA:CPU's extreme is ours of the same numbers without the NaN among them."""
+    extreme = re.search(r"ROOT \S+ = \S+ (minimum|maximum)\(", evidence.case.text)
+    if extreme is None:
+        return np.zeros(evidence.ours.shape, bool)
+    neutral = np.inf if extreme[1] == "minimum" else -np.inf
+    inputs = [np.where(np.isnan(x), np.array(neutral, x.dtype), x) for x in evidence.inputs]
+    without = results_on(evidence, inputs)
+    return np.isnan(evidence.ours) & ~disagreements(without, evidence.theirs, evidence.budget)
+
+
 EXPLAINERS: dict[str, Explainer] = {
     function.__name__: function
     for function in (
@@ -207,6 +218,7 @@ EXPLAINERS: dict[str, Explainer] = {
         extended_is_ours, exponent_of_six_bits, exponent_is_signed, error_is_of_the_logarithm,
         on_the_branch_cut, error_is_of_a_modulus_of_one,
         bits_are_counted, operand_is_six, theirs_is_misordered, padding_is_its_own_op,
+        passes_nan_over,
     )
 }  # fmt: skip
 """By name, for the table."""
