@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.expression_steps import Choose, OrZero, Plain, Step
+from hloipu_runtime.codelets.core.expression_steps import Choose, Narrowed, OrZero, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
     Move,
@@ -53,6 +53,8 @@ def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..
         return np.where
     if isinstance(step, Plain):
         return step.ufunc
+    if isinstance(step, Narrowed):
+        return step.of_shape(shape)
     if count == 1:
         return lambda x, out=None: step([x], out)
     if count == 2:

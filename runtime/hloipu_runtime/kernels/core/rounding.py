@@ -5,10 +5,12 @@ kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen p
 one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
 on k. Where no element can be subnormal or overflow there is a shorter one, Veltkamp's splitting.
 Few elements are converted to the type and back, one after the other: two calls instead of ten.
+Of few, to look for what is to be settled takes longer than to settle it.
 """
 
 import math
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -28,9 +30,16 @@ from hloipu_runtime.kernels.native.settings import settings
 Origin = Literal["any", "arithmetic", "sum"]
 """Where f32 values to be rounded come from.
 
-`arithmetic`: the processor computed them, so where it flushes subnormals there are none. `sum`:
-they are sums or differences of two numbers of the grid, so multiples of its smallest step.
+`arithmetic`: an op on numbers of the grid made them, so that a NaN is one of theirs or the
+processor's own, whose payload is short. `sum`: they are sums or differences of two numbers of the
+grid, so multiples of its smallest step too.
 """
+
+Take = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+"""Returns an array to work in."""
+
+Steps = list[tuple[Callable[..., object], tuple[Any, ...]]]
+"""Calls of numpy, one after another: functions and what they are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +140,22 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
     elements = x.size
     if elements >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
         return
-    if element_type == "f16":
-        if elements < (FEW_SUMS if origin == "sum" else FEW_F16):
-            out[...] = x.astype(np.float16)
-            return
-    elif element_type == "bf16" and elements < FEW_BF16 and x.dtype == np.float32:
+    is_sum, is_f32 = origin == "sum", x.dtype == np.float32
+    if element_type == "f16" and elements < (FEW_SUMS if is_sum else FEW_F16):
+        out[...] = x.astype(np.float16)
+        return
+    if element_type == "bf16" and is_f32 and origin == "any" and elements < FEW_BF16:
         squares = _squares(x)
         if squares == squares:  # there is no NaN, whose payload ml_dtypes would drop
             out[...] = x.astype(_bfloat16())
             return
-    factor = None if origin == "any" else _splitting_factor(element_type, origin)
+    if is_f32 and not (is_sum and element_type == "f16"):
+        steps = _without_looks(x, element_type, out, origin, np.empty)
+        if steps is not None:
+            for function, given in steps:
+                function(*given)
+            return
+    factor = _SPLITS.get(element_type) if is_sum else None
     if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
         scaled = np.multiply(x, factor)
         np.subtract(scaled, x, out)
@@ -153,9 +168,57 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         _round_to_grid(x, element_type, out)
 
 
-FEW_F16, FEW_SUMS, FEW_BF16 = 1 << 10, 1 << 8, 1 << 12
+FEW_F16, FEW_SUMS, FEW_BF16 = 3 << 8, 1 << 8, 1 << 12
 """Fewer are converted: numpy takes 4.4 ns for an f16 there and back, ml_dtypes 0.5 ns for a bf16,
-beside 0.6 us of calls; other ways take 5 us, sums of f16 2 us, and 0.4 to 0.7 ns (on Zen 5)."""
+beside 0.6 us of calls; other ways take 3 us, sums of f16 2 us, and 0.4 to 0.7 ns (on Zen 5)."""
+_UNSEEN_F16 = 1 << 13
+"""Fewer f16 are settled without a look: two extrema take 4 us, three more steps 0.3 ns."""
+
+
+def rounding_calls(
+    x: Array, element_type: str, out: Array, origin: Origin, take: Take
+) -> list[Callable[[], object]]:
+    """Return what `round_block` does as calls on these very arrays, `x` being f32."""
+    if element_type == "f16" and x.size < FEW_F16:
+        half = take(x.shape, np.dtype(np.float16))
+        return [partial(half.__setitem__, ..., x), partial(out.__setitem__, ..., half)]
+    steps = _without_looks(x, element_type, out, origin, take)
+    if steps is None:
+        return [partial(round_block, x, element_type, out, origin)]
+    return [partial(function, *given) for function, given in steps]
+
+
+def _without_looks(
+    x: Array, element_type: str, out: Array, origin: Origin, take: Take
+) -> Steps | None:
+    """Return steps that round f32 values whatever they are; None where it pays to look at them."""
+    bits, whole = x.view(np.uint32), out.view(np.uint32)
+    if element_type == "bf16" and origin != "any":
+        # Not in place: of one element numpy takes three times as long there.
+        first, second = take(x.shape, bits.dtype), take(x.shape, bits.dtype)
+        return [
+            (np.right_shift, (bits, _BF16_SHIFT, first)),
+            (np.bitwise_and, (first, _ONE, second)),
+            (np.add, (second, _BELOW_TIE, first)),
+            (np.add, (first, bits, second)),
+            (np.bitwise_and, (second, _BF16_BITS, whole)),
+        ]
+    if element_type != "f16" or x.size >= _UNSEEN_F16:
+        return None
+    by = _rounder(element_type, x.dtype)
+    addend, signs = take(x.shape, bits.dtype), take(x.shape, bits.dtype)
+    powers = addend.view(x.dtype)
+    return [
+        (np.bitwise_and, (bits, by.sign, signs)),
+        (np.bitwise_and, (bits, by.infinity, addend)),
+        (powers.clip, (by.lowest, by.highest_power, powers)),
+        (np.add, (addend, by.lift, addend)),
+        (np.add, (x, powers, out)),
+        (np.subtract, (out, powers, out)),
+        (np.bitwise_or, (whole, signs, whole)),
+        (np.multiply, (out, by.beyond, out)),
+        (np.multiply, (out, by.back, out)),
+    ]
 
 
 @cache
@@ -179,33 +242,18 @@ def rounds_in_place(element_type: str, origin: Origin) -> bool:
     return origin == "sum" or element_type == "bf16"
 
 
-def _splitting_factor(element_type: str, origin: Origin) -> Array | None:
-    """Return the c with which c*x - (c*x - x) is x on the grid, ties to even, None where none is.
-
-    T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
-    Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the
-    smallest step has no more bits than that below twice the smallest normal number. bf16 has its
-    subnormals where f32 has them.
-    """
-    if origin == "sum" or (element_type == "bf16" and _flushes_subnormals()):
-        return _SPLITS.get(element_type)
-    return None
-
-
 _SPLITS = {
     name: _constant(2 ** (23 - grid.mantissa_bits) + 1, np.float32)
     for name, grid in GRIDS.items()
-    if grid.negative_zero and grid.nan
+    if grid.negative_zero and grid.nan and name != "bf16"
 }
-_SPLIT_LIMITS = {name: min(GRIDS[name].largest, 2.0**104) for name in _SPLITS}
-"""Up to here neither the result overflows nor what is scaled by the factor."""
+"""The c with which c*x - (c*x - x) is a sum x on the grid, ties to even.
 
-_SMALLEST_NORMAL, _HALF = np.float32(2.0**-126), np.float32(0.5)
-
-
-def _flushes_subnormals() -> bool:
-    """Whether this thread's f32 arithmetic gives zero for a subnormal result."""
-    return not _SMALLEST_NORMAL * _HALF
+T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
+Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the smallest
+step has no more bits than that below twice the smallest normal number.
+"""
+_SPLIT_LIMITS = {name: GRIDS[name].largest for name in _SPLITS}
 
 
 _SQUARES = 1 << 13
