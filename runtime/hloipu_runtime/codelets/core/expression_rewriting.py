@@ -20,17 +20,17 @@ def with_floored_divisions(expression: Expression) -> Expression:
         return expression
     view = _View(expression)
     nodes = [view.floored(node) or node for node in expression.nodes]
-    return expression if nodes == list(expression.nodes) else _read(expression, nodes)
+    return expression if nodes == list(expression.nodes) else read_nodes(expression, nodes)
 
 
 def with_clamps(expression: Expression) -> Expression:
     """Return an expression with extrema by two constants, one after the other, as one clamp."""
     view = _View(expression)
     nodes = [view.clamped(node) or node for node in expression.nodes]
-    return expression if nodes == list(expression.nodes) else _read(expression, nodes)
+    return expression if nodes == list(expression.nodes) else read_nodes(expression, nodes)
 
 
-def _read(expression: Expression, nodes: Sequence[Node]) -> Expression:
+def read_nodes(expression: Expression, nodes: Sequence[Node]) -> Expression:
     """Return an expression of other nodes, without those that are left unread."""
     count = len(expression.operand_types)
     wanted = set(expression.results)
