@@ -27,12 +27,12 @@ from hloipu_runtime.kernels.core.blocks import (
 from hloipu_runtime.kernels.core.quiet import are_off, quietly
 from hloipu_runtime.kernels.native.settings import settings
 
-Origin = Literal["any", "arithmetic", "sum"]
+Origin = Literal["any", "arithmetic", "sum", "small sum"]
 """Where f32 values to be rounded come from.
 
 `arithmetic`: an op on numbers of the grid made them, so that a NaN is one of theirs or the
 processor's own, whose payload is short. `sum`: they are sums or differences of two numbers of the
-grid, so multiples of its smallest step too.
+grid, so multiples of its smallest step too. `small sum`: such that surely stay below the largest.
 """
 
 Take = Callable[[tuple[int, ...], np.dtype[Any]], Array]
@@ -140,7 +140,7 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
     elements = x.size
     if elements >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
         return
-    is_sum, is_f32 = origin == "sum", x.dtype == np.float32
+    is_sum, is_f32 = origin in ("sum", "small sum"), x.dtype == np.float32
     if element_type == "f16" and elements < (FEW_SUMS if is_sum else FEW_F16):
         out[...] = x.astype(np.float16)
         return
@@ -149,14 +149,16 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         if squares == squares:  # there is no NaN, whose payload ml_dtypes would drop
             out[...] = x.astype(_bfloat16())
             return
-    if is_f32 and not (is_sum and element_type == "f16"):
+    if is_f32 and not (origin == "small sum" or (is_sum and element_type == "f16")):
         steps = _without_looks(x, element_type, out, origin, np.empty)
         if steps is not None:
             for function, given in steps:
                 function(*given)
             return
     factor = _SPLITS.get(element_type) if is_sum else None
-    if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
+    if factor is not None and (
+        origin == "small sum" or _surely_within(x, SPLIT_LIMITS[element_type])
+    ):
         scaled = np.multiply(x, factor)
         np.subtract(scaled, x, out)
         np.subtract(scaled, out, out)
@@ -239,13 +241,13 @@ def _rounded_natively(x: Array, element_type: str, out: Array) -> bool:
 
 def rounds_in_place(element_type: str, origin: Origin) -> bool:
     """Whether `round_block` to where the values stand is as cheap as to another place."""
-    return origin == "sum" or element_type == "bf16"
+    return origin in ("sum", "small sum") or element_type == "bf16"
 
 
 _SPLITS = {
     name: _constant(2 ** (23 - grid.mantissa_bits) + 1, np.float32)
     for name, grid in GRIDS.items()
-    if grid.negative_zero and grid.nan and name != "bf16"
+    if grid.negative_zero and grid.nan
 }
 """The c with which c*x - (c*x - x) is a sum x on the grid, ties to even.
 
@@ -253,7 +255,8 @@ T. J. Dekker, "A floating-point technique for extending the available precision"
 Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the smallest
 step has no more bits than that below twice the smallest normal number.
 """
-_SPLIT_LIMITS = {name: GRIDS[name].largest for name in _SPLITS}
+SPLIT_LIMITS = {name: min(GRIDS[name].largest, 2.0**104) for name in _SPLITS}
+"""Up to here neither the result overflows nor what is scaled by the factor."""
 
 
 _SQUARES = 1 << 13
