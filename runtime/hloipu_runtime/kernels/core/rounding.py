@@ -5,7 +5,7 @@ kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen p
 one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
 on k. Where no element can be subnormal or overflow there is a shorter one, Veltkamp's splitting.
 Few elements are converted to the type and back, one after the other: two calls instead of ten.
-Of few, to look for what is to be settled takes longer than to settle it.
+Where calls on few are prepared, to look for what is to be settled takes longer than to settle it.
 """
 
 import math
@@ -38,8 +38,7 @@ grid, so multiples of its smallest step too. `small sum`: such that surely stay 
 Take = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 """Returns an array to work in."""
 
-Steps = list[tuple[Callable[..., object], tuple[Any, ...]]]
-"""Calls of numpy, one after another: functions and what they are given."""
+_F32, _BITS = np.dtype(np.float32), np.dtype(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +143,14 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
     if element_type == "f16" and elements < (FEW_SUMS if is_sum else FEW_F16):
         out[...] = x.astype(np.float16)
         return
-    if element_type == "bf16" and is_f32 and origin == "any" and elements < FEW_BF16:
+    if element_type == "bf16" and is_f32 and elements < FEW_BF16:
         squares = _squares(x)
         if squares == squares:  # there is no NaN, whose payload ml_dtypes would drop
             out[...] = x.astype(_bfloat16())
             return
-    if is_f32 and not (origin == "small sum" or (is_sum and element_type == "f16")):
-        steps = _without_looks(x, element_type, out, origin, np.empty)
-        if steps is not None:
-            for function, given in steps:
-                function(*given)
-            return
+    if element_type == "bf16" and is_f32 and origin in ("arithmetic", "sum"):
+        _round_to_bf16_on_grid(x, out)
+        return
     factor = _SPLITS.get(element_type) if is_sum else None
     if factor is not None and (
         origin == "small sum" or _surely_within(x, SPLIT_LIMITS[element_type])
@@ -170,57 +166,52 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         _round_to_grid(x, element_type, out)
 
 
-FEW_F16, FEW_SUMS, FEW_BF16 = 3 << 8, 1 << 8, 1 << 12
-"""Fewer are converted: numpy takes 4.4 ns for an f16 there and back, ml_dtypes 0.5 ns for a bf16,
-beside 0.6 us of calls; other ways take 3 us, sums of f16 2 us, and 0.4 to 0.7 ns (on Zen 5)."""
-_UNSEEN_F16 = 1 << 13
-"""Fewer f16 are settled without a look: two extrema take 4 us, three more steps 0.3 ns."""
+FEW_F16, FEW_SUMS, FEW_BF16 = 1 << 9, 1 << 8, 1 << 11
+"""Fewer are converted: numpy takes 4.4 ns for an f16 there and back, 70 ns where it underflows,
+ml_dtypes 0.5 ns for a bf16, beside 0.6 us of calls; other ways take 6 us, sums of f16 2 us, and 0.4
+to 0.7 ns (on Zen 5)."""
+_FEW_PREPARED, _UNSEEN_F16 = 3 << 7, 1 << 13
+"""The same of f16 where calls are prepared, so that other ways take 2 us; and up to where all are
+settled without a look for what there is, as two extrema take 4 us."""
 
 
 def rounding_calls(
     x: Array, element_type: str, out: Array, origin: Origin, take: Take
 ) -> list[Callable[[], object]]:
     """Return what `round_block` does as calls on these very arrays, `x` being f32."""
-    if element_type == "f16" and x.size < FEW_F16:
+    calls: list[Callable[[], object]] = []
+
+    def later(function: Callable[..., object], *given: object) -> None:
+        calls.append(partial(function, *given))
+
+    if element_type == "f16" and x.size < _FEW_PREPARED:
         half = take(x.shape, np.dtype(np.float16))
-        return [partial(half.__setitem__, ..., x), partial(out.__setitem__, ..., half)]
-    steps = _without_looks(x, element_type, out, origin, take)
-    if steps is None:
-        return [partial(round_block, x, element_type, out, origin)]
-    return [partial(function, *given) for function, given in steps]
-
-
-def _without_looks(
-    x: Array, element_type: str, out: Array, origin: Origin, take: Take
-) -> Steps | None:
-    """Return steps that round f32 values whatever they are; None where it pays to look at them."""
-    bits, whole = x.view(np.uint32), out.view(np.uint32)
-    if element_type == "bf16" and origin != "any":
+        later(half.__setitem__, ..., x)
+        later(out.__setitem__, ..., half)
+    elif element_type == "f16" and x.size < _UNSEEN_F16:
+        by, bits, whole = _rounder("f16", _F32), x.view(_BITS), out.view(_BITS)
+        addend, signs = take(x.shape, _BITS), take(x.shape, _BITS)
+        powers = addend.view(_F32)
+        later(np.bitwise_and, bits, by.sign, signs)
+        later(np.bitwise_and, bits, by.infinity, addend)
+        later(powers.clip, by.lowest, by.highest_power, powers)
+        later(np.add, addend, by.lift, addend)
+        later(np.add, x, powers, out)
+        later(np.subtract, out, powers, out)
+        later(np.bitwise_or, whole, signs, whole)
+        later(np.multiply, out, by.beyond, out)
+        later(np.multiply, out, by.back, out)
+    elif element_type == "bf16" and origin != "any":
         # Not in place: of one element numpy takes three times as long there.
-        first, second = take(x.shape, bits.dtype), take(x.shape, bits.dtype)
-        return [
-            (np.right_shift, (bits, _BF16_SHIFT, first)),
-            (np.bitwise_and, (first, _ONE, second)),
-            (np.add, (second, _BELOW_TIE, first)),
-            (np.add, (first, bits, second)),
-            (np.bitwise_and, (second, _BF16_BITS, whole)),
-        ]
-    if element_type != "f16" or x.size >= _UNSEEN_F16:
-        return None
-    by = _rounder(element_type, x.dtype)
-    addend, signs = take(x.shape, bits.dtype), take(x.shape, bits.dtype)
-    powers = addend.view(x.dtype)
-    return [
-        (np.bitwise_and, (bits, by.sign, signs)),
-        (np.bitwise_and, (bits, by.infinity, addend)),
-        (powers.clip, (by.lowest, by.highest_power, powers)),
-        (np.add, (addend, by.lift, addend)),
-        (np.add, (x, powers, out)),
-        (np.subtract, (out, powers, out)),
-        (np.bitwise_or, (whole, signs, whole)),
-        (np.multiply, (out, by.beyond, out)),
-        (np.multiply, (out, by.back, out)),
-    ]
+        bits, first, second = x.view(_BITS), take(x.shape, _BITS), take(x.shape, _BITS)
+        later(np.right_shift, bits, _BF16_SHIFT, first)
+        later(np.bitwise_and, first, _ONE, second)
+        later(np.add, second, _BELOW_TIE, first)
+        later(np.add, first, bits, second)
+        later(np.bitwise_and, second, _BF16_BITS, out.view(_BITS))
+    else:
+        later(round_block, x, element_type, out, origin)
+    return calls
 
 
 @cache
@@ -289,6 +280,16 @@ def _squares(x: Array) -> Any:
 _BF16_SHIFT, _ONE, _BELOW_TIE, _BF16_BITS, _QUIET_SHIFT = (
     _constant(bits, np.uint32) for bits in (16, 1, 0x7FFF, 0xFFFF0000, 22)
 )
+
+
+def _round_to_bf16_on_grid(x: Array, out: Array) -> None:
+    """Round what has no NaN of a payload that carries."""
+    bits = x.view(_BITS)
+    carry = np.right_shift(bits, _BF16_SHIFT)
+    np.bitwise_and(carry, _ONE, carry)
+    np.add(carry, _BELOW_TIE, carry)
+    np.add(carry, bits, carry)
+    np.bitwise_and(carry, _BF16_BITS, out.view(_BITS))
 
 
 def _round_to_bf16(x: Array, out: Array) -> None:
