@@ -257,7 +257,7 @@ def _in_rounds(
 
 
 def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, Sequence[int]]]:
-    """Yield rounds of some sizes, so many that they have about `most` rows, and the first's number."""
+    """Yield rounds with about `most` rows together, by their sizes, and the first one's number."""
     begin, rows = 0, 0
     for k, size in enumerate(sizes):
         rows += size

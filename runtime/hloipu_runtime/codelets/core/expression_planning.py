@@ -1,8 +1,8 @@
 """Plans expressions: binds each node to its kernel and an output buffer."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
