@@ -251,9 +251,9 @@ def _in_rounds(
             table[at] = new
     if rest:
         left = np.concatenate(rest)
-        some = Targets(targets.take(left), len(tables[0]), left.size)
-        values = rows[0].take(left)[:, np.newaxis]
-        _indexed(tables[0][:, np.newaxis], some, values, str(combiner), element_types[0])
+        late = Targets(targets.take(left), len(tables[0]), left.size)
+        column, updates = tables[0][:, np.newaxis], rows[0].take(left)[:, np.newaxis]
+        _indexed(column, late, updates, str(combiner), element_types[0])
 
 
 def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, Sequence[int]]]:

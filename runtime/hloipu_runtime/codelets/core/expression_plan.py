@@ -9,9 +9,9 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_steps import Choose, Narrowed, OrZero, Plain, Step
-from hloipu_runtime.codelets.core.expression_tables import TABLE_ELEMENTS
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
+    TABLE_ELEMENTS,
     Move,
     Values,
     Walk,

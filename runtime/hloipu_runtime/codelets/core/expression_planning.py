@@ -12,9 +12,11 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_plan import Plan
 from hloipu_runtime.codelets.core.expression_rewriting import (
     FLOORED,
+    LOOKED_UP,
     read_nodes,
     with_clamps,
     with_floored_divisions,
+    with_tables,
 )
 from hloipu_runtime.codelets.core.expression_steps import (
     STEPS,
@@ -26,8 +28,7 @@ from hloipu_runtime.codelets.core.expression_steps import (
     never_warns,
     or_zero,
 )
-from hloipu_runtime.codelets.core.expression_tables import LOOKED_UP, LookedUp, with_tables
-from hloipu_runtime.codelets.core.expression_walk import Move, operation
+from hloipu_runtime.codelets.core.expression_walk import LookedUp, Move, operation
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array

@@ -9,7 +9,8 @@ import pytest
 from hloipu_runtime.codelets.core.constants import number_node
 from hloipu_runtime.codelets.core.expression import Expression, Node, plan_of
 from hloipu_runtime.codelets.core.expression_planning import planned
-from hloipu_runtime.codelets.core.expression_tables import LOOKED_UP, LookedUp, with_tables
+from hloipu_runtime.codelets.core.expression_rewriting import LOOKED_UP, with_tables
+from hloipu_runtime.codelets.core.expression_walk import LookedUp
 from hloipu_runtime.kernels.computing import computing
 from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 
