@@ -116,7 +116,7 @@ class _View(NamedTuple):
         return direction, self.node(first), self.text(second)
 
 
-# --- tables ------------------------------------------------------------------------------------------
+# --- tables ---------------------------------------------------------------------------------------
 def with_tables(
     expression: Expression, work: Sequence[int]
 ) -> tuple[list[Node], tuple[Expression, ...]]:

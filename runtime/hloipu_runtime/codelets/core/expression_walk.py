@@ -165,7 +165,7 @@ def result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> 
     return np.empty(shape, dtype)
 
 
-# --- chains by tables --------------------------------------------------------------------------------
+# --- chains by tables -----------------------------------------------------------------------------
 TABLE_ELEMENTS = 1 << 12
 """Arrays of fewer are computed: the calls take as long as all else."""
 _ELEMENTS_BEFORE = 1 << 18
