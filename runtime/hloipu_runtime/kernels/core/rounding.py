@@ -143,7 +143,8 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
     if element_type == "f16" and elements < (FEW_SUMS if is_sum else FEW_F16):
         out[...] = x.astype(np.float16)
         return
-    if element_type == "bf16" and is_f32 and elements < FEW_BF16:
+    is_small = origin == "small sum"
+    if element_type == "bf16" and is_f32 and elements < FEW_BF16 and not is_small:
         squares = _squares(x)
         if squares == squares:  # there is no NaN, whose payload ml_dtypes would drop
             out[...] = x.astype(_bfloat16())
@@ -152,9 +153,7 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         _round_to_bf16_on_grid(x, out)
         return
     factor = _SPLITS.get(element_type) if is_sum else None
-    if factor is not None and (
-        origin == "small sum" or _surely_within(x, SPLIT_LIMITS[element_type])
-    ):
+    if factor is not None and (is_small or _surely_within(x, SPLIT_LIMITS[element_type])):
         scaled = np.multiply(x, factor)
         np.subtract(scaled, x, out)
         np.subtract(scaled, out, out)
