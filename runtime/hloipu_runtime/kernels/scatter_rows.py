@@ -3,17 +3,18 @@
 A compiled kernel, where there is one, runs through all updates in order. Without it, wide rows are
 combined in rounds: round k combines the k-th update of every target that has one, on whole arrays.
 Targets are taken in pieces whose rows stay in the cache from round to round, the most repeated
-first, so that a round's are the first so many. XLA:CPU rounds narrow floats after every update, and
+first, so that a round's are the first so many. Where few targets repeat, the first update of each
+is found without ordering them. XLA:CPU rounds narrow floats after every update, and
 so does each round. Rows of few elements are left to numpy's indexed ufuncs, which run through
 elements in order: column by column, of f32 sums two columns as one of complex numbers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from hloipu_runtime.element_types import ELEMENT_TYPES
-from hloipu_runtime.kernels.core.blocks import Array, blocks
+from hloipu_runtime.element_types import ELEMENT_TYPES, GRIDS
+from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array, blocks
 from hloipu_runtime.kernels.core.extrema import (
     bits_decide,
     extremum_keys,
@@ -22,7 +23,13 @@ from hloipu_runtime.kernels.core.extrema import (
 )
 from hloipu_runtime.kernels.core.monoids import UFUNCS, Combiner, finish, wrap_integer
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import is_narrow, origin_of, round_block
+from hloipu_runtime.kernels.core.rounding import (
+    SPLIT_LIMITS,
+    Origin,
+    is_narrow,
+    origin_of,
+    round_block,
+)
 from hloipu_runtime.kernels.core.storage import from_storage, to_storage
 from hloipu_runtime.kernels.native.targets import Targets
 from hloipu_runtime.kernels.sorting import stable_argsort
@@ -48,6 +55,10 @@ ROUND_ELEMENTS = 1 << 15
 
 CHAIN_ROUNDS = 4
 """Rounds in the time of reducing one target's updates by themselves, about."""
+
+INDEXED_NARROW_NS, ROUNDED_NS, ORDERED_NS, ROUND_CALLS_NS = 11, 3, 7, 4000
+"""An element that an indexed ufunc adds to an f16 or bf16, with conversions; one that is taken and
+rounded among many; a target that is put in order; and the calls of a round (on Zen 5)."""
 
 _INDEXED_NARROW = ("f16", "bf16")
 """Types whose own arithmetic in numpy rounds as ours, once from f32."""
@@ -129,7 +140,7 @@ def combine_rows(
                 _combining(combiner, element_types)(current, rows)
         for x, new in zip(tables, current, strict=True):
             x[at] = new
-    elif indexed and not _rounds_pay(table, updates, monoid, element_types[0]):
+    elif indexed and not _rounds_pay(table, targets, updates, monoid, element_types[0]):
         _indexed(table, targets, updates, monoid, element_types[0])
     else:
         with quietly():
@@ -149,9 +160,17 @@ def _by_keys(
     into[...] = from_total_order_keys(keys[0], into.dtype)
 
 
-def _rounds_pay(table: Array, rows: Array, monoid: str, element_type: str) -> bool:
+def _rounds_pay(
+    table: Array, targets: Targets, rows: Array, monoid: str, element_type: str
+) -> bool:
     """Whether rounds, or targets reduced by themselves, take less than indexing elements."""
     count, width = rows.shape
+    if is_narrow(element_type) and monoid in ("add", "multiply"):
+        most = INDEXED_NARROW_NS - ROUNDED_NS - ROUND_CALLS_NS / (min(count, len(table)) * width)
+        numbers = targets.numbers
+        return ORDERED_NS / width < most or (
+            most > 0 and targets.group >= count and not (numbers[1:] < numbers[:-1]).any()
+        )
     wide = WIDE_PAIRED_ROW if _are_pairs(table, rows, monoid, element_type) else WIDE_ROW
     if width < wide or rows.size < LARGE_SCATTER:
         return False
@@ -188,32 +207,95 @@ def _in_rounds(
 
     Of an array of rows that are longer than one element numpy reduces the first axis in order.
     """
-    order, starts, counts = _by_target(targets)
-    width = rows[0].shape[1]
-    step = max(1, ROUND_ELEMENTS // width)
     combine_into = _combining(combiner, element_types)
+    width = rows[0].shape[1]
+    if width == 1:  # numpy takes a third of the time for elements
+        tables, rows = [x[:, 0] for x in tables], [x[:, 0] for x in rows]
+    if len(tables[0]) >= len(targets):
+        targets, rows = _first_ones(tables, targets, rows, combine_into)
+    if not targets.size:
+        return
+    order, starts, counts = _by_target(targets)
+    if combiner == "add" and counts.size:
+        is_small = _stays_small(tables[0], rows[0], counts[0], element_types[0])
+        combine_into = _combining(combiner, element_types, is_small=is_small)
+    step = max(1, ROUND_ELEMENTS // width)
+    rest: list[Array] = []
     for start in range(0, starts.size, step):
         piece = slice(start, start + step)
-        following, count = starts[piece], counts[piece]
-        at = targets.take(following if order is None else order.take(following))
+        firsts, count = starts[piece], counts[piece]
+        at = targets.take(firsts if order is None else order.take(firsts))
         accumulators = [table.take(at, axis=0) for table in tables]
-        buffers = [np.empty_like(x) for x in accumulators]
-        for k, size in enumerate(_sizes_of_rounds(count)):
-            following = following[:size]
-            if chains and CHAIN_ROUNDS * size <= count[0] - k:
-                for number, first in enumerate(following.tolist()):
-                    taken = np.arange(first, first + count[number] - k)
-                    taken = taken if order is None else order.take(taken)
-                    _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
-                break
-            taken = following if order is None else order.take(following)
-            current, values = [x[:size] for x in accumulators], [x[:size] for x in buffers]
-            for x, into in zip(rows, values, strict=True):
-                x.take(taken, axis=0, out=into, mode="clip")
-            combine_into(current, values)
-            following += 1
+        sizes = _sizes_of_rounds(count)
+        if chains:
+            lasting = [CHAIN_ROUNDS * size <= len(sizes) - k for k, size in enumerate(sizes)]
+            sizes = sizes[: lasting.index(True) if True in lasting else len(sizes)]
+        for begin, some in _groups(sizes, step):
+            taken = np.concatenate([firsts[:size] + k for k, size in enumerate(some, begin)])
+            taken = taken if order is None else order.take(taken)
+            values = [x.take(taken, axis=0, mode="clip") for x in rows]
+            done = 0
+            for size in some:
+                combine_into(
+                    [x[:size] for x in accumulators], [x[done : done + size] for x in values]
+                )
+                done += size
+        for number in range(np.searchsorted(-count, -len(sizes))):  # those that have more
+            taken = np.arange(firsts[number] + len(sizes), firsts[number] + count[number])
+            taken = taken if order is None else order.take(taken)
+            if width == 1:
+                rest.append(taken)
+            else:
+                _chain(accumulators[0][number], rows[0], taken, str(combiner), element_types[0])
         for table, new in zip(tables, accumulators, strict=True):
             table[at] = new
+    if rest:
+        left = np.concatenate(rest)
+        late = Targets(targets.take(left), len(tables[0]), left.size)
+        column, updates = tables[0][:, np.newaxis], rows[0].take(left)[:, np.newaxis]
+        _indexed(column, late, updates, str(combiner), element_types[0])
+
+
+def _groups(sizes: Sequence[int], most: int) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield rounds with about `most` rows together, by their sizes, and the first one's number."""
+    begin, rows = 0, 0
+    for k, size in enumerate(sizes):
+        rows += size
+        if rows >= most or k == len(sizes) - 1:
+            yield begin, sizes[begin : k + 1]
+            begin, rows = k + 1, 0
+
+
+def _first_ones(
+    tables: Sequence[Array],
+    targets: Array,
+    rows: Sequence[Array],
+    combine_into: Callable[[Sequence[Array], Sequence[Array]], None],
+) -> tuple[Array, Sequence[Array]]:
+    """Combine the first row of each target, while these are most; return the others."""
+    first_of = np.empty(len(tables[0]), np.int32 if targets.size < 1 << 31 else np.intp)
+    kept = np.flatnonzero(targets >= 0)
+    while kept.size:
+        at = targets.take(kept)
+        first_of[at[::-1]] = kept[::-1]  # of which numpy lets the last one stay
+        is_first = first_of.take(at) == kept
+        first, at = kept[is_first], at[is_first]
+        current = [table.take(at, axis=0) for table in tables]
+        combine_into(current, [x.take(first, axis=0) for x in rows])
+        for table, new in zip(tables, current, strict=True):
+            table[at] = new
+        kept = kept[~is_first]
+        if kept.size > first.size:
+            break
+    return targets.take(kept), [x.take(kept, axis=0) for x in rows]
+
+
+def _stays_small(table: Array, rows: Array, count: int, element_type: str) -> bool:
+    """Whether no sum of narrow floats can be too large to split, roundings included."""
+    if element_type not in SPLIT_LIMITS or count >> 1 + GRIDS[element_type].mantissa_bits:
+        return False  # so many roundings may make a sum e times as large
+    sizes = [max(x.max(), -x.min()) for x in (table, rows)]
+    return bool(sizes[0] + count * sizes[1] < SPLIT_LIMITS[element_type] / 4)
 
 
 def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: str) -> None:
@@ -233,7 +315,7 @@ def _chain(into: Array, rows: Array, taken: Array, monoid: str, element_type: st
 
 
 def _combining(
-    combiner: Combiner | str, element_types: Sequence[str]
+    combiner: Combiner | str, element_types: Sequence[str], *, is_small: bool = False
 ) -> Callable[[Sequence[Array], Sequence[Array]], None]:
     """Return what combines values into what is there, in place."""
     if callable(combiner):
@@ -242,13 +324,14 @@ def _combining(
     element = ELEMENT_TYPES[element_type]
     wraps = element.is_integer and element.bits < 8
     rounds = is_narrow(element_type) and combiner in ("add", "multiply")
+    origin: Origin = "small sum" if is_small else origin_of(combiner)
 
     def combine_into(current: Sequence[Array], values: Sequence[Array]) -> None:
         into, taken = current[0], values[0]
         if rounds:
-            exact = ufunc(into, taken)
-            for target, x in blocks(into, exact):
-                round_block(x, element_type, target, origin_of(combiner))
+            ufunc(into, taken, into)
+            for (x,) in [(into,)] if into.size <= BLOCK_ELEMENTS else blocks(into):
+                round_block(x, element_type, x, origin)
             return
         ufunc(into, taken, out=into)
         if wraps:

@@ -23,7 +23,10 @@ OPS: dict[str, Callable[[Any, Any], Any]] = {
     "assign": lambda a, b: b,
 }  # fmt: skip
 # Updates, rows of the table, elements of each.
-SIZES = ((900, 40, 16), (600, 3, 9), (520, 300, 6), (40, 7, 8), (700, 20, 1), (1, 5, 4))
+SIZES = (
+    (900, 40, 16), (600, 3, 9), (520, 300, 6), (40, 7, 8), (700, 20, 1), (1, 5, 4),
+    (300, 900, 1), (300, 700, 9),
+)  # fmt: skip
 
 
 def _targets(count: int, rows: int, order: str) -> Array:

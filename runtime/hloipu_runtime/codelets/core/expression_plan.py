@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from hloipu_runtime.codelets.core.expression_form import Expression
-from hloipu_runtime.codelets.core.expression_steps import Choose, OrZero, Plain, Step
+from hloipu_runtime.codelets.core.expression_steps import Choose, Narrowed, OrZero, Plain, Step
 from hloipu_runtime.codelets.core.expression_walk import (
     ALIGNED_ELEMENTS,
+    TABLE_ELEMENTS,
     Move,
     Values,
     Walk,
@@ -53,6 +54,8 @@ def _called(step: Step, arguments: Sequence[Shape], shape: Shape) -> Callable[..
         return np.where
     if isinstance(step, Plain):
         return step.ufunc
+    if isinstance(step, Narrowed):
+        return step.of_shape(shape)
     if count == 1:
         return lambda x, out=None: step([x], out)
     if count == 2:
@@ -83,6 +86,8 @@ class Plan:
     """Calls of numpy in whose place a kernel is."""
     is_one_kernel: bool
     """Whether numpy computes nothing for it."""
+    by_tables: "Plan | None" = None
+    """The same with chains looked up, for large arrays."""
 
     def run(
         self,
@@ -114,6 +119,8 @@ class Plan:
     def _plain(self, shapes: Sequence[Shape], shape: Shape) -> Bound:
         """Return how to compute the results by numpy."""
         elements = prod(shape)
+        if self.by_tables is not None and elements >= TABLE_ELEMENTS:
+            return self.by_tables._plain(shapes, shape)
         if self.walks_at(shape):
             walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
             return self._quiet(in_blocks(walk, shape))
@@ -154,6 +161,8 @@ class Plan:
 
         `in_cache`: they are blocks already.
         """
+        if self.by_tables is not None and prod(shape) >= TABLE_ELEMENTS:
+            return self.by_tables.straight(shapes, shape, in_cache=in_cache)
         few = bool(shape) and not self.walks_at(shape) and prod(shape) <= _WALKED_ELEMENTS
         if few and not in_cache and not self.is_one_kernel:
             calls_of_parts = self._in_parts(shapes, shape)

@@ -1,6 +1,7 @@
 """Plans expressions: binds each node to its kernel and an output buffer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -11,8 +12,11 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_plan import Plan
 from hloipu_runtime.codelets.core.expression_rewriting import (
     FLOORED,
+    LOOKED_UP,
+    read_nodes,
     with_clamps,
     with_floored_divisions,
+    with_tables,
 )
 from hloipu_runtime.codelets.core.expression_steps import (
     STEPS,
@@ -24,7 +28,7 @@ from hloipu_runtime.codelets.core.expression_steps import (
     never_warns,
     or_zero,
 )
-from hloipu_runtime.codelets.core.expression_walk import Move, operation
+from hloipu_runtime.codelets.core.expression_walk import LookedUp, Move, operation
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
@@ -36,13 +40,27 @@ from hloipu_runtime.kernels.core.storage import storage_dtype
 def plan_of(expression: Expression) -> Plan:
     """Return how to compute an expression; UsageError E3091 where the data is none."""
     _check(expression)
-    given, expression = expression, with_clamps(with_floored_divisions(expression))
+    nodes, chains = with_tables(expression, [_work(expression, x) for x in expression.nodes])
+    if not chains:
+        return planned(expression)
+    tabled = read_nodes(expression, nodes)
+    return replace(planned(expression), by_tables=_planned(expression, tabled, chains))
+
+
+@lru_cache(maxsize=4096)
+def planned(expression: Expression) -> Plan:
+    """Return how to compute an expression without tables."""
+    return _planned(expression, with_clamps(with_floored_divisions(expression)), ())
+
+
+def _planned(given: Expression, expression: Expression, chains: Sequence[Expression]) -> Plan:
+    """Return how to compute a given expression as another one, in which there may be chains."""
     count = len(expression.operand_types)
-    steps = [_step(expression, node) for node in expression.nodes]
+    steps = [_step(expression, node, chains) for node in expression.nodes]
     buffers = _buffers(expression)
     first_result = {number: n for n, number in reversed(list(enumerate(expression.results)))}
     writes_out = [
-        node.op in WRITES_OUT or isinstance(step, OrZero)
+        node.op in WRITES_OUT or isinstance(step, OrZero | LookedUp)
         for node, step in zip(expression.nodes, steps, strict=True)
     ]
     viewed = _viewed(expression, writes_out)
@@ -124,6 +142,12 @@ def saving(expression: Expression) -> float:
     return saved
 
 
+def _work(expression: Expression, node: Node) -> int:
+    """Return how many roundings and transcendental functions a node is."""
+    is_rounded = is_narrow(node.element_type) and node.op not in _NEVER_ROUNDED
+    return is_rounded + (node.op in TRANSCENDENTAL or node.op in ("erf", "logistic"))
+
+
 def _types(expression: Expression, node: Node) -> list[str]:
     return [expression.type_of(number) for number in node.arguments]
 
@@ -172,8 +196,10 @@ def _check(expression: Expression) -> None:
         )
 
 
-def _step(expression: Expression, node: Node) -> Step:
+def _step(expression: Expression, node: Node, chains: Sequence[Expression]) -> Step:
     """Bind a node, by a faster step where a constant argument allows one."""
+    if node.op == LOOKED_UP:
+        return LookedUp(chains[int(dict(node.parameters)["chain"])])
     types = _types(expression, node)
     if node.op == "select":
         chosen = or_zero(node, [_constant(expression, number) for number in node.arguments])
@@ -206,7 +232,8 @@ def _buffers(expression: Expression) -> list[int]:
         last[x] = len(expression.nodes)
     for position in range(len(expression.nodes) - 1, -1, -1):
         node = expression.nodes[position]
-        until = position if node.op in WRITES_OUT else max(position, last[count + position])
+        is_fresh = node.op in (*WRITES_OUT, LOOKED_UP)
+        until = position if is_fresh else max(position, last[count + position])
         for x in node.arguments:
             last[x] = max(last[x], until)
     free: dict[np.dtype[Any], list[int]] = {}
@@ -216,7 +243,7 @@ def _buffers(expression: Expression) -> list[int]:
     for position, node in enumerate(expression.nodes):
         for x in ends[position]:
             free.setdefault(storage_dtype(expression.nodes[x].element_type), []).append(chosen[x])
-        if node.op not in WRITES_OUT:
+        if node.op not in (*WRITES_OUT, LOOKED_UP):
             chosen.append(-1)
             continue
         dtype = storage_dtype(node.element_type)

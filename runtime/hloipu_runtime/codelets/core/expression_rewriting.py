@@ -2,6 +2,7 @@
 
 Programs write floored division and its remainder, Python's `//` and `%`, as truncated ones that a
 select corrects where the signs differ; numpy has floored ones, in vector registers for one divisor.
+Chains of ops on one value of 16 bits are looked up in a table (`expression_walk.LookedUp`).
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,16 @@ from typing import NamedTuple
 
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.reached import reached
 
 FLOORED = ("floored-divide", "floored-remainder")
 """Of signed integers by a positive constant."""
+LOOKED_UP = "looked-up"
+"""A chain; its parameter `chain` says which."""
+_WORTH_LOOKING_UP = 2
+"""Roundings and transcendental functions, of which each takes some 0.8 ns; looking up takes 0.9."""
+_MOST_ENDS = 4
+"""Of the chains from one value; *assumed*."""
 
 
 def with_floored_divisions(expression: Expression) -> Expression:
@@ -20,17 +28,17 @@ def with_floored_divisions(expression: Expression) -> Expression:
         return expression
     view = _View(expression)
     nodes = [view.floored(node) or node for node in expression.nodes]
-    return expression if nodes == list(expression.nodes) else _read(expression, nodes)
+    return expression if nodes == list(expression.nodes) else read_nodes(expression, nodes)
 
 
 def with_clamps(expression: Expression) -> Expression:
     """Return an expression with extrema by two constants, one after the other, as one clamp."""
     view = _View(expression)
     nodes = [view.clamped(node) or node for node in expression.nodes]
-    return expression if nodes == list(expression.nodes) else _read(expression, nodes)
+    return expression if nodes == list(expression.nodes) else read_nodes(expression, nodes)
 
 
-def _read(expression: Expression, nodes: Sequence[Node]) -> Expression:
+def read_nodes(expression: Expression, nodes: Sequence[Node]) -> Expression:
     """Return an expression of other nodes, without those that are left unread."""
     count = len(expression.operand_types)
     wanted = set(expression.results)
@@ -106,3 +114,74 @@ class _View(NamedTuple):
         if (direction, self.text(second)) == ("NE", "false"):
             return self.tested(first)
         return direction, self.node(first), self.text(second)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+def with_tables(
+    expression: Expression, work: Sequence[int]
+) -> tuple[list[Node], tuple[Expression, ...]]:
+    """Return nodes of which some are chains, and the chains.
+
+    `work`: of each node, the roundings and transcendental functions. What chains leave unread is
+    still there.
+    """
+    count, nodes, chains = len(expression.operand_types), [*expression.nodes], list[Expression]()
+    origins = _origins(expression)
+    ends: dict[int, list[int]] = {}
+    for number in _read_elsewhere(expression, origins):
+        ends.setdefault(origins[number], []).append(number)
+    for origin, some in ends.items():
+        for end in some if len(some) <= _MOST_ENDS else ():
+            members = sorted(reached([end], lambda n: _arguments(expression, n, origin)))  # noqa: B023
+            if sum(work[n - count] for n in members if n >= count and n != origin) < (
+                _WORTH_LOOKING_UP
+            ):
+                continue
+            kind = expression.type_of(end)
+            nodes[end - count] = Node(LOOKED_UP, (origin,), kind, (("chain", len(chains)),))
+            chains.append(_alone(expression, origin, members))
+    return nodes, tuple(chains)
+
+
+def _arguments(expression: Expression, number: int, origin: int) -> tuple[int, ...]:
+    count = len(expression.operand_types)
+    return () if number == origin or number < count else expression.nodes[number - count].arguments
+
+
+def _origins(expression: Expression) -> list[int]:
+    """Return, for each value, the one of 16 bits that it depends on alone, or itself.
+
+    -1: it depends on constants only.
+    """
+    origins = [*range(len(expression.operand_types))]
+    for number, node in enumerate(expression.nodes, len(origins)):
+        behind = {origins[x] for x in node.arguments} - {-1}
+        if not behind:
+            origins.append(-1)
+            continue
+        (first, *others) = behind
+        is_chain = not others and expression.type_of(first) in ("f16", "bf16")
+        origins.append(first if is_chain else number)
+    return origins
+
+
+def _read_elsewhere(expression: Expression, origins: Sequence[int]) -> list[int]:
+    """Return the nodes of chains that are results, or that nodes outside of their chain read."""
+    count = len(expression.operand_types)
+    read = {*expression.results}
+    for number, node in enumerate(expression.nodes, count):
+        read.update(x for x in node.arguments if origins[x] != origins[number])
+    return sorted(x for x in read if x >= count and origins[x] not in (-1, x))
+
+
+def _alone(expression: Expression, origin: int, members: Sequence[int]) -> Expression:
+    """Return a chain as an expression of its origin; the last member is its result."""
+    count = len(expression.operand_types)
+    inside = [n for n in members if n != origin]
+    new = {origin: 0, **{n: 1 + k for k, n in enumerate(inside)}}
+    nodes = (expression.nodes[n - count] for n in inside)
+    return Expression(
+        (expression.type_of(origin),),
+        tuple(x._replace(arguments=tuple(new[a] for a in x.arguments)) for x in nodes),
+        (len(inside),),
+    )

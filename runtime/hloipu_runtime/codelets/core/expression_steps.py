@@ -14,7 +14,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.codelets.core.expression_rewriting import FLOORED
-from hloipu_runtime.codelets.core.straight import Take
+from hloipu_runtime.codelets.core.straight import Sizes, Take
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
@@ -24,6 +24,7 @@ from hloipu_runtime.kernels.core.rounding import (
     origin_of,
     round_block,
     round_to,
+    rounding_calls,
     rounds_in_place,
 )
 from hloipu_runtime.kernels.core.storage import storage_dtype
@@ -39,7 +40,14 @@ from hloipu_runtime.kernels.elementwise.compare import (
 )
 from hloipu_runtime.kernels.elementwise.convert import bitcast_convert, convert, stochastic_convert
 from hloipu_runtime.kernels.elementwise.reduce_precision import reduce_precision
-from hloipu_runtime.kernels.elementwise.unary import ON_GRID, PARTS, REAL_KERNELS, UNARY, unary
+from hloipu_runtime.kernels.elementwise.unary import (
+    ON_GRID,
+    PARTS,
+    REAL_KERNELS,
+    UNARY,
+    Parts,
+    unary,
+)
 
 Step = Callable[[list[Array], Array | None], Array]
 
@@ -74,13 +82,16 @@ class OfReals:
         self, arguments: Sequence[Array], out: Array, take: Take
     ) -> list[Callable[[], object]] | None:
         """Return the calls on these arrays."""
-        calls: list[Callable[[], object]] = []
-        (x,) = arguments
-        for ufunc, number in PARTS.get(self.opcode, ()):
-            second = () if number is None else (np.array(number, x.dtype),)
-            calls.append(partial(ufunc, x, *second, out))
-            x = out
-        return calls or None
+        return _calls_of_parts(PARTS.get(self.opcode, ()), arguments[0], out) or None
+
+
+def _calls_of_parts(parts: Parts, x: Array, out: Array) -> list[Callable[[], object]]:
+    calls: list[Callable[[], object]] = []
+    for ufunc, number in parts:
+        second = () if number is None else (np.array(number, x.dtype),)
+        calls.append(partial(ufunc, x, *second, out))
+        x = out
+    return calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,8 @@ class Narrowed:
     origin: Origin
     general: Step
     """The same on large arrays and empty ones."""
+    parts: Parts = ()
+    """Of the kernel, where it is several ufuncs."""
 
     def __call__(self, x: list[Array], out: Array | None) -> Array:
         """Compute; a number as an array of one."""
@@ -132,6 +145,23 @@ class Narrowed:
         round_block(exact, self.element_type, out, self.origin)
         return out
 
+    def of_shape(self, shape: Sizes) -> Callable[..., Array]:
+        """Return the step as a function of arguments that broadcast to a shape."""
+        if not shape or not 0 < prod(shape) <= BLOCK_ELEMENTS:
+            return lambda *x, out=None: self(list(x), out)
+        kernel, element_type, origin = self.kernel, self.element_type, self.origin
+        in_place = rounds_in_place(element_type, origin)
+
+        def run(*x: Array, out: Array | None = None) -> Array:
+            exact = np.empty(shape, np.float32) if out is None or not in_place else out
+            kernel(*x, exact)
+            if out is None:
+                out = exact if in_place else np.empty(shape, np.float32)
+            round_block(exact, element_type, out, origin)
+            return out
+
+        return run
+
     def on_arrays(
         self, arguments: Sequence[Array], out: Array, take: Take
     ) -> list[Callable[[], object]] | None:
@@ -141,10 +171,9 @@ class Narrowed:
         if not out.ndim:
             arguments, out = [x.reshape(1) for x in arguments], out.reshape(1)
         exact = take(out.shape, np.dtype(np.float32))
-        return [
-            partial(self.kernel, *arguments, exact),
-            partial(round_block, exact, self.element_type, out, self.origin),
-        ]
+        calls = _calls_of_parts(self.parts, arguments[0], exact)
+        calls = calls or [partial(self.kernel, *arguments, exact)]
+        return [*calls, *rounding_calls(exact, self.element_type, out, self.origin, take)]
 
 
 Parameters = Mapping[str, str | int]
@@ -164,13 +193,12 @@ def _copy(types: Sequence[str], element_type: str, parameters: Parameters) -> St
 def _unary(opcode: str, types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
     argument = types[0]
     kernel = REAL_KERNELS.get(opcode)
-    if argument in ("f32", "f64") and isinstance(kernel, np.ufunc):
-        return Plain(kernel)
-    if kernel is not None and is_narrow(argument) and opcode not in ON_GRID:
+    is_rounded = is_narrow(argument) and not (argument in ("f16", "bf16") and opcode in ON_GRID)
+    if kernel is not None and is_rounded:
         general: Step = lambda x, out: unary(opcode, x[0], argument, out)  # noqa: E731
-        return Narrowed(kernel, argument, origin_of(opcode), general)
-    if kernel is not None and argument in ("f32", "f64"):
-        return OfReals(opcode, argument)
+        return Narrowed(kernel, argument, origin_of(opcode), general, PARTS.get(opcode, ()))
+    if kernel is not None and ELEMENT_TYPES[argument].is_float:
+        return Plain(kernel) if isinstance(kernel, np.ufunc) else OfReals(opcode, argument)
     if opcode in ("real", "imag"):
         # Kernels may return a view of the operand, whose buffer others get while it is read.
         part = storage_dtype(element_type)

@@ -1,24 +1,31 @@
 """Runs expressions on large arrays, block by block.
 
 Between the nodes of one block stand buffers that are used over and over, so that they stay in cache
-and no page is mapped for them.
+and no page is mapped for them. f16 and bf16 are kept as f32 whose last bits are zeros, and to round
+an op's results takes several calls of numpy: what a chain of ops makes of one such value is looked
+up in the time of a rounding, however long the chain is.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hloipu_runtime.codelets.core.expression_form import Expression
 from hloipu_runtime.codelets.core.expression_steps import Plain, Step
 from hloipu_runtime.codelets.core.tensors import Bound
+from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.kernels.core.blocks import (
     Array,
     block_memories,
     blocks,
+    like,
     put,
     repeats,
 )
 from hloipu_runtime.kernels.core.movement import contiguous
+from hloipu_runtime.kernels.core.storage import storage_dtype
 
 ALIGNED_ELEMENTS = 1 << 14
 """From here on copying a transposed operand is cheaper than walking two orders at once."""
@@ -156,3 +163,64 @@ def result_like(arrays: Sequence[Array], shape: Shape, dtype: np.dtype[Any]) -> 
         model = next(x for x in arrays if x.shape == shape and not repeats(x))
         return np.empty_like(model, dtype, subok=False)
     return np.empty(shape, dtype)
+
+
+# --- chains by tables -----------------------------------------------------------------------------
+TABLE_ELEMENTS = 1 << 12
+"""Arrays of fewer are computed: the calls take as long as all else."""
+_ELEMENTS_BEFORE = 1 << 18
+"""Elements to be seen before a table is filled, in the time of some 2^16."""
+_SMALLEST_NORMAL, _HALF = np.float32(2.0**-126), np.float32(0.5)
+
+
+class LookedUp:
+    """A step that is a chain: computed at first, looked up once it has seen many elements."""
+
+    def __init__(self, chain: Expression) -> None:
+        self._chain = chain
+        self._shift = np.uint32(23 - GRIDS[chain.operand_types[0]].mantissa_bits)
+        self._seen = 0
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Look up, or compute."""
+        (values,) = x
+        self._seen += values.size
+        if values.size < TABLE_ELEMENTS or self._seen < _ELEMENTS_BEFORE:
+            return _computed(self._chain, values, out)
+        table = _table(self._chain, flushes=not _SMALLEST_NORMAL * _HALF)
+        made = like(values, table.dtype) if out is None else out
+        for target, piece in blocks(made, values):
+            index = np.right_shift(piece.view(np.uint32), self._shift)
+            table.take(index, out=target, mode="wrap")
+        return made
+
+
+def _computed(chain: Expression, values: Array, out: Array | None) -> Array:
+    from hloipu_runtime.codelets.core.expression_planning import planned  # which comes here
+
+    return planned(chain).run([values], [out])[0]
+
+
+@lru_cache(maxsize=64)
+def _table(chain: Expression, *, flushes: bool) -> Array:
+    """Return what a chain makes of every number, by the bits that f32 has of it.
+
+    `flushes`: whether this thread's f32 arithmetic gives zero for a subnormal result.
+    2 MB where there are f16, of which 340 KB are ever touched.
+    """
+    (kind,) = chain.operand_types
+    bits = _numbers(kind).view(np.uint32)
+    table = np.zeros(1 << (9 + GRIDS[kind].mantissa_bits), storage_dtype(chain.result_types[0]))
+    table[bits >> (23 - GRIDS[kind].mantissa_bits)] = _computed(chain, bits.view(np.float32), None)
+    table.flags.writeable = False
+    return table
+
+
+@lru_cache(maxsize=2)
+def _numbers(kind: str) -> Array:
+    """Return every number of 16 bits as f32."""
+    patterns = np.arange(1 << 16, dtype=np.uint32)
+    if kind == "bf16":
+        return (patterns << 16).view(np.float32)
+    with np.errstate(all="ignore"):
+        return patterns.astype(np.uint16).view(np.float16).astype(np.float32)

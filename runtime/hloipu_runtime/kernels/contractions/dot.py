@@ -24,7 +24,7 @@ from hloipu_runtime.kernels.contractions.contraction import DotDimensions, contr
 from hloipu_runtime.kernels.contractions.matmul import exact_integer, is_cheap_in_integers
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.quiet import quietly
-from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
+from hloipu_runtime.kernels.core.rounding import Take, is_narrow, round_to, rounding_calls
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.elementwise.convert import convert
 
@@ -293,6 +293,7 @@ def _dequantised_type(element_type: str, scale_type: str) -> str:
 
 Sizes = tuple[int, ...]
 _F32 = np.dtype(np.float32)
+Prepare = Callable[[Sequence[Array], Array, Take], list[Callable[[], object]] | None]
 Product = Callable[..., Array]
 """From two operands, and perhaps an array `out` for the result, to the result.
 
@@ -307,12 +308,7 @@ def dotting(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type: str) -> P
         return dot_general(a, b, dims, element_type)
 
     if is_narrow(element_type) and is_matrix_product(lhs, rhs, dims, "f32"):
-        exact = _of_matrices(lhs, rhs, dims, _F32, general)
-
-        def rounded(a: Array, b: Array, out: Array | None = None) -> Array:
-            return round_to(exact(a, b), element_type)
-
-        return rounded
+        return RoundedProduct(_of_matrices(lhs, rhs, dims, _F32, general), element_type)
     if element_type not in ("f32", "f64"):
         return general
     if not is_matrix_product(lhs, rhs, dims, element_type):
@@ -336,7 +332,7 @@ def is_matrix_product(lhs: Sizes, rhs: Sizes, dims: DotDimensions, element_type:
 
 def _of_matrices(
     lhs: Sizes, rhs: Sizes, dims: DotDimensions, dtype: np.dtype[Any], general: Product
-) -> Product:
+) -> "MatrixProduct":
     """Return the product by one call of BLAS, where the matrices' layout is one for it."""
     flops = 2.0 * prod(lhs) * prod(rhs) / lhs[dims.lhs_contracting[0]]
     turns = dims.lhs_contracting[0] == 0, dims.rhs_contracting[0] == 1
@@ -382,3 +378,36 @@ class MatrixProduct:
             return None
         a, b = (x.T if turns else x for x, turns in zip(arguments, self.turns, strict=True))
         return [partial(np.matmul, a, b, out)]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedProduct:
+    """A product of matrices of a narrow float, summed in f32 and rounded once."""
+
+    exact: MatrixProduct
+    element_type: str
+
+    def __call__(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """Multiply."""
+        return round_to(self.exact(a, b), self.element_type)
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return calls on these arrays; see `MatrixProduct`."""
+        return self._rounded(self.exact.on_arrays, arguments, out, take)
+
+    def on_one_thread(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the same for calls while BLAS uses one thread."""
+        return self._rounded(self.exact.on_one_thread, arguments, out, take)
+
+    def _rounded(
+        self, prepare: Prepare, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        exact = take(out.shape, _F32)
+        product = prepare(arguments, exact, take)
+        if product is None:
+            return None
+        return [*product, *rounding_calls(exact, self.element_type, out, "any", take)]

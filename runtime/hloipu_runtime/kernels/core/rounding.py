@@ -5,10 +5,12 @@ kept bits. Every other format: adding and taking away 1.5 * 2^k, with k chosen p
 one unit in the last place of the sum is one step of the grid; subnormals fall out of a lower bound
 on k. Where no element can be subnormal or overflow there is a shorter one, Veltkamp's splitting.
 Few elements are converted to the type and back, one after the other: two calls instead of ten.
+Where calls on few are prepared, to look for what is to be settled takes longer than to settle it.
 """
 
 import math
-from functools import cache, lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -25,12 +27,18 @@ from hloipu_runtime.kernels.core.blocks import (
 from hloipu_runtime.kernels.core.quiet import are_off, quietly
 from hloipu_runtime.kernels.native.settings import settings
 
-Origin = Literal["any", "arithmetic", "sum"]
+Origin = Literal["any", "arithmetic", "sum", "small sum"]
 """Where f32 values to be rounded come from.
 
-`arithmetic`: the processor computed them, so where it flushes subnormals there are none. `sum`:
-they are sums or differences of two numbers of the grid, so multiples of its smallest step.
+`arithmetic`: an op on numbers of the grid made them, so that a NaN is one of theirs or the
+processor's own, whose payload is short. `sum`: they are sums or differences of two numbers of the
+grid, so multiples of its smallest step too. `small sum`: such that surely stay below the largest.
 """
+
+Take = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+"""Returns an array to work in."""
+
+_F32, _BITS = np.dtype(np.float32), np.dtype(np.uint32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +139,21 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
     elements = x.size
     if elements >= ROUNDED_NATIVELY and _rounded_natively(x, element_type, out):
         return
-    if element_type == "f16":
-        if elements < (FEW_SUMS if origin == "sum" else FEW_F16):
-            out[...] = x.astype(np.float16)
-            return
-    elif element_type == "bf16" and elements < FEW_BF16 and x.dtype == np.float32:
+    is_sum, is_f32 = origin in ("sum", "small sum"), x.dtype == np.float32
+    if element_type == "f16" and elements < (FEW_SUMS if is_sum else FEW_F16):
+        out[...] = x.astype(np.float16)
+        return
+    is_small = origin == "small sum"
+    if element_type == "bf16" and is_f32 and elements < FEW_BF16 and not is_small:
         squares = _squares(x)
         if squares == squares:  # there is no NaN, whose payload ml_dtypes would drop
             out[...] = x.astype(_bfloat16())
             return
-    factor = None if origin == "any" else _splitting_factor(element_type, origin)
-    if factor is not None and _surely_within(x, _SPLIT_LIMITS[element_type]):
+    if element_type == "bf16" and is_f32 and origin in ("arithmetic", "sum"):
+        _round_to_bf16_on_grid(x, out)
+        return
+    factor = _SPLITS.get(element_type) if is_sum else None
+    if factor is not None and (is_small or _surely_within(x, SPLIT_LIMITS[element_type])):
         scaled = np.multiply(x, factor)
         np.subtract(scaled, x, out)
         np.subtract(scaled, out, out)
@@ -153,9 +165,52 @@ def round_block(x: Array, element_type: str, out: Array, origin: Origin = "any")
         _round_to_grid(x, element_type, out)
 
 
-FEW_F16, FEW_SUMS, FEW_BF16 = 1 << 10, 1 << 8, 1 << 12
-"""Fewer are converted: numpy takes 4.4 ns for an f16 there and back, ml_dtypes 0.5 ns for a bf16,
-beside 0.6 us of calls; other ways take 5 us, sums of f16 2 us, and 0.4 to 0.7 ns (on Zen 5)."""
+FEW_F16, FEW_SUMS, FEW_BF16 = 1 << 9, 1 << 8, 1 << 11
+"""Fewer are converted: numpy takes 4.4 ns for an f16 there and back, 70 ns where it underflows,
+ml_dtypes 0.5 ns for a bf16, beside 0.6 us of calls; other ways take 6 us, sums of f16 2 us, and 0.4
+to 0.7 ns (on Zen 5)."""
+_FEW_PREPARED, _UNSEEN_F16 = 3 << 7, 1 << 13
+"""The same of f16 where calls are prepared, so that other ways take 2 us; and up to where all are
+settled without a look for what there is, as two extrema take 4 us."""
+
+
+def rounding_calls(
+    x: Array, element_type: str, out: Array, origin: Origin, take: Take
+) -> list[Callable[[], object]]:
+    """Return what `round_block` does as calls on these very arrays, `x` being f32."""
+    calls: list[Callable[[], object]] = []
+
+    def later(function: Callable[..., object], *given: object) -> None:
+        calls.append(partial(function, *given))
+
+    if element_type == "f16" and x.size < _FEW_PREPARED:
+        half = take(x.shape, np.dtype(np.float16))
+        later(half.__setitem__, ..., x)
+        later(out.__setitem__, ..., half)
+    elif element_type == "f16" and x.size < _UNSEEN_F16:
+        by, bits, whole = _rounder("f16", _F32), x.view(_BITS), out.view(_BITS)
+        addend, signs = take(x.shape, _BITS), take(x.shape, _BITS)
+        powers = addend.view(_F32)
+        later(np.bitwise_and, bits, by.sign, signs)
+        later(np.bitwise_and, bits, by.infinity, addend)
+        later(powers.clip, by.lowest, by.highest_power, powers)
+        later(np.add, addend, by.lift, addend)
+        later(np.add, x, powers, out)
+        later(np.subtract, out, powers, out)
+        later(np.bitwise_or, whole, signs, whole)
+        later(np.multiply, out, by.beyond, out)
+        later(np.multiply, out, by.back, out)
+    elif element_type == "bf16" and origin != "any":
+        # Not in place: of one element numpy takes three times as long there.
+        bits, first, second = x.view(_BITS), take(x.shape, _BITS), take(x.shape, _BITS)
+        later(np.right_shift, bits, _BF16_SHIFT, first)
+        later(np.bitwise_and, first, _ONE, second)
+        later(np.add, second, _BELOW_TIE, first)
+        later(np.add, first, bits, second)
+        later(np.bitwise_and, second, _BF16_BITS, out.view(_BITS))
+    else:
+        later(round_block, x, element_type, out, origin)
+    return calls
 
 
 @cache
@@ -176,20 +231,7 @@ def _rounded_natively(x: Array, element_type: str, out: Array) -> bool:
 
 def rounds_in_place(element_type: str, origin: Origin) -> bool:
     """Whether `round_block` to where the values stand is as cheap as to another place."""
-    return origin == "sum" or element_type == "bf16"
-
-
-def _splitting_factor(element_type: str, origin: Origin) -> Array | None:
-    """Return the c with which c*x - (c*x - x) is x on the grid, ties to even, None where none is.
-
-    T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
-    Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the
-    smallest step has no more bits than that below twice the smallest normal number. bf16 has its
-    subnormals where f32 has them.
-    """
-    if origin == "sum" or (element_type == "bf16" and _flushes_subnormals()):
-        return _SPLITS.get(element_type)
-    return None
+    return origin in ("sum", "small sum") or element_type == "bf16"
 
 
 _SPLITS = {
@@ -197,15 +239,14 @@ _SPLITS = {
     for name, grid in GRIDS.items()
     if grid.negative_zero and grid.nan
 }
-_SPLIT_LIMITS = {name: min(GRIDS[name].largest, 2.0**104) for name in _SPLITS}
+"""The c with which c*x - (c*x - x) is a sum x on the grid, ties to even.
+
+T. J. Dekker, "A floating-point technique for extending the available precision", Numerische
+Mathematik 18 (1971): c = 2^s + 1 leaves 24 - s significant bits. What is a multiple of the smallest
+step has no more bits than that below twice the smallest normal number.
+"""
+SPLIT_LIMITS = {name: min(GRIDS[name].largest, 2.0**104) for name in _SPLITS}
 """Up to here neither the result overflows nor what is scaled by the factor."""
-
-_SMALLEST_NORMAL, _HALF = np.float32(2.0**-126), np.float32(0.5)
-
-
-def _flushes_subnormals() -> bool:
-    """Whether this thread's f32 arithmetic gives zero for a subnormal result."""
-    return not _SMALLEST_NORMAL * _HALF
 
 
 _SQUARES = 1 << 13
@@ -238,6 +279,16 @@ def _squares(x: Array) -> Any:
 _BF16_SHIFT, _ONE, _BELOW_TIE, _BF16_BITS, _QUIET_SHIFT = (
     _constant(bits, np.uint32) for bits in (16, 1, 0x7FFF, 0xFFFF0000, 22)
 )
+
+
+def _round_to_bf16_on_grid(x: Array, out: Array) -> None:
+    """Round what has no NaN of a payload that carries."""
+    bits = x.view(_BITS)
+    carry = np.right_shift(bits, _BF16_SHIFT)
+    np.bitwise_and(carry, _ONE, carry)
+    np.add(carry, _BELOW_TIE, carry)
+    np.add(carry, bits, carry)
+    np.bitwise_and(carry, _BF16_BITS, out.view(_BITS))
 
 
 def _round_to_bf16(x: Array, out: Array) -> None:

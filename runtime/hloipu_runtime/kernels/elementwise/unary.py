@@ -97,7 +97,9 @@ RealKernel = Callable[[Array, Array], object]
 """Writes the values for f32 or f64 `x` into `out`, which may be `x` itself; rounds nothing."""
 
 
-PARTS: dict[str, tuple[tuple[np.ufunc, float | None], ...]] = {
+Parts = tuple[tuple[np.ufunc, float | None], ...]
+
+PARTS: dict[str, Parts] = {
     "logistic": ((np.negative, None), (np.exp, None), (np.add, 1.0), (np.reciprocal, None)),
     "rsqrt": ((np.sqrt, None), (np.reciprocal, None)),
 }

@@ -16,7 +16,7 @@ from hloipu_runtime.codelets.core.codelet import Codelet
 from hloipu_runtime.codelets.core.straight import Straight, calls_on_arrays, copying
 from hloipu_runtime.codelets.core.tensors import Bound
 from hloipu_runtime.codelets.indexed.scatter import Scatter
-from hloipu_runtime.kernels.contractions.dot import MatrixProduct
+from hloipu_runtime.kernels.contractions.dot import MatrixProduct, RoundedProduct
 from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.kernels.scatter import putting
 from hloipu_runtime.program.mapping import Sizes
@@ -254,7 +254,7 @@ class TurnCalls:
             straight = what.straight(*self._blocks(node))
             if straight is not None and len(straight.calls) == 1:
                 (call,) = straight.calls
-                if isinstance(call.function, MatrixProduct):
+                if isinstance(call.function, MatrixProduct | RoundedProduct):
                     self.multiplies = True
                     call = call._replace(on_arrays=call.function.on_one_thread)
                     straight = straight._replace(calls=(call,))

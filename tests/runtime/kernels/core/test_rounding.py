@@ -8,7 +8,13 @@ import pytest
 
 from hloipu_runtime.element_types import GRIDS
 from hloipu_runtime.kernels.computing import computing
-from hloipu_runtime.kernels.core.rounding import is_narrow, round_to
+from hloipu_runtime.kernels.core.rounding import (
+    Origin,
+    is_narrow,
+    round_block,
+    round_to,
+    rounding_calls,
+)
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary
 from tests.support.arrays import Array, f32
@@ -67,6 +73,37 @@ def test_any_number_of_sums_and_products_rounds_alike(element_type: str, count: 
             whole = binary(opcode, x, y, element_type)
             part = binary(opcode, x[:count], y[:count], element_type)
         np.testing.assert_array_equal(part.view(np.uint32), whole[:count].view(np.uint32))
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16", "f8e5m2"])
+@pytest.mark.parametrize("count", [1, 300, 3000, 9000])
+def test_calls_that_are_prepared_round_as_ml_dtypes_does(element_type: str, count: int) -> None:
+    every = np.concatenate([_f32_near_every_f16(), _f32_near_every_bf16()])
+    # Of arithmetic on the grid a NaN has no long payload.
+    every[np.isnan(every)] = np.nan
+    x = np.random.default_rng(4).choice(every, count)
+    origins: list[Origin] = ["any", "arithmetic"]
+    for origin in origins:
+        out, given = np.empty_like(x), x.copy()
+        with np.errstate(all="ignore"):
+            wanted = x.astype(user_dtype(element_type)).astype(np.float32)
+            for call in rounding_calls(given, element_type, out, origin, np.empty):
+                call()
+        bad = ~_same(out, wanted)
+        assert not bad.any(), x[bad][:5]
+
+
+@pytest.mark.parametrize("element_type", ["f16", "bf16", "f8e4m3fn"])
+@pytest.mark.parametrize("count", [5, 400, 9000])
+def test_small_sums_round_as_sums(element_type: str, count: int) -> None:
+    rng = np.random.default_rng(9)
+    sizes = np.exp2(rng.uniform(-30, 3, (2, count))).astype(np.float32)
+    x, y = round_to(sizes * rng.choice(f32([-1, 1]), sizes.shape), element_type)
+    found, wanted = x + y, x + y
+    with computing():
+        round_block(found, element_type, found, "small sum")
+        round_block(wanted, element_type, wanted)
+    np.testing.assert_array_equal(found.view(np.uint32), wanted.view(np.uint32))
 
 
 def _random_bits(count: int) -> Array:
