@@ -11,8 +11,10 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.expression_plan import Plan
 from hloipu_runtime.codelets.core.expression_rewriting import (
     FLOORED,
+    MASKED,
     with_clamps,
     with_floored_divisions,
+    with_masks,
 )
 from hloipu_runtime.codelets.core.expression_steps import (
     STEPS,
@@ -24,7 +26,7 @@ from hloipu_runtime.codelets.core.expression_steps import (
     never_warns,
     or_zero,
 )
-from hloipu_runtime.codelets.core.expression_walk import Move, operation
+from hloipu_runtime.codelets.core.expression_walk import Move, Walk, operation
 from hloipu_runtime.element_types import ELEMENT_TYPES
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
@@ -37,6 +39,27 @@ def plan_of(expression: Expression) -> Plan:
     """Return how to compute an expression; UsageError E3091 where the data is none."""
     _check(expression)
     given, expression = expression, with_clamps(with_floored_divisions(expression))
+    walk, masked = _walk_of(expression), with_masks(expression)
+    return Plan(
+        *walk,
+        masked=walk if masked is expression else _walk_of(masked),
+        warns=not all(
+            never_warns(
+                node.op,
+                [expression.type_of(number) for number in node.arguments],
+                node.element_type,
+            )
+            for node in expression.nodes
+        ),
+        walks=len(expression.nodes) > 1 and not _is_one_ufunc(walk.moves),
+        expression=given,
+        gain=_gain(given),
+        saved_calls=sum(node.op in IN_KERNELS for node in given.nodes),
+        is_one_kernel=all(node.op in IN_KERNELS or node.op == "constant" for node in given.nodes),
+    )
+
+
+def _walk_of(expression: Expression) -> Walk:
     count = len(expression.operand_types)
     steps = [_step(expression, node) for node in expression.nodes]
     buffers = _buffers(expression)
@@ -66,28 +89,15 @@ def plan_of(expression: Expression) -> Plan:
             )
         )
         later.update(*(viewed[number] for number in node.arguments))
-    return Plan(
-        operands=count,
-        fixed=tuple(
+    return Walk(
+        count,
+        tuple(
             step([], None) if node.op == "constant" else None
             for node, step in zip(expression.nodes, steps, strict=True)
         ),
-        moves=tuple(reversed(moves)),
-        results=expression.results,
-        dtypes=tuple(storage_dtype(t) for t in expression.result_types),
-        warns=not all(
-            never_warns(
-                node.op,
-                [expression.type_of(number) for number in node.arguments],
-                node.element_type,
-            )
-            for node in expression.nodes
-        ),
-        walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
-        expression=given,
-        gain=_gain(given),
-        saved_calls=sum(node.op in IN_KERNELS for node in given.nodes),
-        is_one_kernel=all(node.op in IN_KERNELS or node.op == "constant" for node in given.nodes),
+        tuple(reversed(moves)),
+        expression.results,
+        tuple(storage_dtype(t) for t in expression.result_types),
     )
 
 
@@ -148,16 +158,15 @@ TRANSCENDENTAL = frozenset(
 """What numpy computes for kernels too."""
 
 
-def _is_one_ufunc(expression: Expression, steps: list[Step]) -> bool:
+def _is_one_ufunc(moves: Sequence[Move]) -> bool:
     """Whether all but constants is one op that numpy computes in one go."""
-    computed = [s for n, s in zip(expression.nodes, steps, strict=True) if n.op != "constant"]
-    return len(computed) == 1 and isinstance(computed[0], Plain)
+    return len(moves) == 1 and isinstance(moves[0].step, Plain)
 
 
 def _check(expression: Expression) -> None:
     count = len(expression.operand_types)
     for number, node in enumerate(expression.nodes, count):
-        known = node.op in STEPS and node.op not in FLOORED
+        known = node.op in STEPS and node.op not in (*FLOORED, *MASKED)
         if not known or any(not 0 <= x < number for x in node.arguments):
             raise UsageError(
                 "E3091",
@@ -209,6 +218,9 @@ def _buffers(expression: Expression) -> list[int]:
         until = position if node.op in WRITES_OUT else max(position, last[count + position])
         for x in node.arguments:
             last[x] = max(last[x], until)
+        if node.op == "choose-by-mask":  # reads these after it has begun to write
+            for x in (node.arguments[0], node.arguments[2]):
+                last[x] = max(last[x], position + 1)
     free: dict[np.dtype[Any], list[int]] = {}
     ends: list[list[int]] = [[] for _ in range(len(expression.nodes) + 1)]
     chosen: list[int] = []

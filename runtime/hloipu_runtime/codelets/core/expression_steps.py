@@ -13,7 +13,7 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
-from hloipu_runtime.codelets.core.expression_rewriting import FLOORED
+from hloipu_runtime.codelets.core.expression_rewriting import FLOORED, MASKED
 from hloipu_runtime.codelets.core.straight import Take
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
@@ -31,9 +31,12 @@ from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise.binary import binary, extremum_on_arrays
 from hloipu_runtime.kernels.elementwise.compare import (
     DIRECTIONS,
+    choose_by_mask,
     clamp,
     compare,
     is_own_order,
+    mask,
+    masked,
     select,
     select_on_arrays,
 )
@@ -377,6 +380,11 @@ def _stochastic_convert(types: Sequence[str], element_type: str, parameters: Par
     return run
 
 
+def _mask(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    bits, inverted = storage_dtype(element_type), bool(parameters["inverted"])
+    return lambda x, out: mask(x[0], bits, out, inverted=inverted)
+
+
 _BINARY = (
     "add subtract multiply divide remainder power maximum minimum atan2 and or xor mulhi complex "
     "shift-left shift-right-arithmetic shift-right-logical"
@@ -386,6 +394,9 @@ STEPS: dict[str, Builder] = {
     **{opcode: partial(_unary, opcode) for opcode in UNARY},
     **{opcode: partial(_binary, opcode) for opcode in _BINARY},
     "bitcast-convert": _bitcast_convert,
+    "choose-by-mask": lambda types, element_type, parameters: (
+        lambda x, out: choose_by_mask(x[0], x[1], x[2], out)
+    ),
     "clamp": _clamp,
     "compare": _compare,
     "constant": _constant,
@@ -393,16 +404,18 @@ STEPS: dict[str, Builder] = {
     "copy": _copy,
     "floored-divide": lambda types, element_type, parameters: Plain(np.floor_divide),
     "floored-remainder": _floored_remainder,
+    "mask": _mask,
+    "masked": lambda types, element_type, parameters: lambda x, out: masked(x[0], x[1], out),
     "reduce-precision": _reduce_precision,
     "select": lambda types, element_type, parameters: Choose(),
     "stochastic-convert": _stochastic_convert,
 }
 """How each opcode that an expression may hold is bound to its kernel."""
 
-WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare", *FLOORED})
+WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare", *FLOORED, *MASKED})
 """Opcodes whose result shares no memory with an argument unless that is the given array."""
 
-_QUIET = frozenset({"bitcast-convert", "constant", "copy", "negate", "select"})
+_QUIET = frozenset({"bitcast-convert", "constant", "copy", "negate", "select", *MASKED})
 
 
 def never_warns(op: str, types: Sequence[str], element_type: str) -> bool:
