@@ -27,7 +27,7 @@ from hloipu_runtime.codelets.core.expression_steps import (
     or_zero,
 )
 from hloipu_runtime.codelets.core.expression_walk import Move, Walk, operation
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import is_narrow
@@ -188,6 +188,10 @@ def _step(expression: Expression, node: Node) -> Step:
         chosen = or_zero(node, [_constant(expression, number) for number in node.arguments])
         if chosen is not None:
             return chosen
+    if node.op == "divide" and ELEMENT_TYPES[node.element_type].kind is Kind.UNSIGNED:
+        divisor = _constant(expression, node.arguments[1])
+        if divisor is not None and divisor and ELEMENT_TYPES[node.element_type].bits >= 8:
+            return Plain(np.floor_divide)
     if node.op in ("maximum", "minimum", "clamp"):
         within = bounded(node.op, [_constant(expression, number) for number in node.arguments])
         if within is not None:

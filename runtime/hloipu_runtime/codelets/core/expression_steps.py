@@ -14,7 +14,7 @@ import numpy as np
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
 from hloipu_runtime.codelets.core.expression_rewriting import FLOORED, MASKED
-from hloipu_runtime.codelets.core.straight import Take
+from hloipu_runtime.codelets.core.straight import Take, copying
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
@@ -102,6 +102,27 @@ class Extremum:
     ) -> list[Callable[[], object]] | None:
         """Return the calls on these arrays."""
         return extremum_on_arrays(self.opcode, arguments, out, take(out.shape, out.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A step that is numpy's conversion."""
+
+    before: str
+    after: str
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Convert."""
+        if out is None:
+            return convert(x[0], self.before, self.after)
+        np.copyto(out, x[0], casting="unsafe")
+        return out
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the call on these arrays."""
+        return [copying(out, arguments[0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +239,8 @@ def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:
     """Return the ufunc that is all that `binary` does for a type, or None."""
     if element.name in ("f32", "f64"):
         return _CORRECTLY_ROUNDED.get(opcode)
+    if element.is_complex:
+        return _CORRECTLY_ROUNDED.get(opcode) if opcode != "divide" else None
     if element.is_integer and element.bits >= 8:
         shift = "shift-right-arithmetic" if element.kind is Kind.SIGNED else "shift-right-logical"
         return np.right_shift if opcode == shift else _WRAPPING.get(opcode)
@@ -336,13 +359,7 @@ def _convert(types: Sequence[str], element_type: str, parameters: Parameters) ->
     if not (wraps or exact) or storage_dtype(before) == storage_dtype(after):
         return lambda x, out: convert(x[0], before, after)
 
-    def cast(x: list[Array], out: Array | None) -> Array:
-        if out is None:
-            return convert(x[0], before, after)
-        np.copyto(out, x[0], casting="unsafe")
-        return out
-
-    return cast
+    return Cast(before, after)
 
 
 def _floored_remainder(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
