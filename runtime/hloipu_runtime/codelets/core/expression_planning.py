@@ -129,6 +129,8 @@ def saving(expression: Expression) -> float:
         is_long = node.op in ("abs", "multiply") and "c64" in _types(expression, node)
         if is_rounded or is_long or (node.op == "convert" and _cuts_floats(expression, node)):
             saved += 1
+        elif node.op == "select":
+            saved += 4 * _UNROUNDED  # a mask, and three passes
         elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
             saved += _UNROUNDED
     return saved
