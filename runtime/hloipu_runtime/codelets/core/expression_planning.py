@@ -129,8 +129,8 @@ def saving(expression: Expression) -> float:
         is_long = node.op in ("abs", "multiply") and "c64" in _types(expression, node)
         if is_rounded or is_long or (node.op == "convert" and _cuts_floats(expression, node)):
             saved += 1
-        elif node.op == "select":
-            saved += 4 * _UNROUNDED  # a mask, and three passes
+        elif node.op == "select" or _orders_zeros(expression, node):
+            saved += 4 * _UNROUNDED  # takes numpy a mask and three passes, or two choices and two
         elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
             saved += _UNROUNDED
     return saved
@@ -143,6 +143,13 @@ def _types(expression: Expression, node: Node) -> list[str]:
 def _cuts_floats(expression: Expression, node: Node) -> bool:
     (source,) = _types(expression, node)
     return ELEMENT_TYPES[node.element_type].is_integer and ELEMENT_TYPES[source].is_float
+
+
+def _orders_zeros(expression: Expression, node: Node) -> bool:
+    """Whether a node is an extremum in which zeros of two signs may meet."""
+    if node.op not in ("maximum", "minimum") or not ELEMENT_TYPES[node.element_type].is_float:
+        return False
+    return all(_constant(expression, x) is None for x in node.arguments)
 
 
 IN_KERNELS = frozenset(
