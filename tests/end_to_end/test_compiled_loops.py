@@ -155,6 +155,12 @@ BODIES = {
       e = {t}[6,4] reverse(d), dimensions={0} f = {t}[4,6] transpose(e), dimensions={1,0}
       g = {t}[4,3] slice(f), slice={[0:4], [0:3]} h = {t}[4,3] slice(f), slice={[0:4], [3:6]}
       i = {t}[4,6] concatenate(h, g), dimensions={1} nx = {t}[4,6] add(i, x)""", "nx"),
+    "shortest paths": ("{t}[8,8] x", """
+      zo = s32[] constant(0) col = {t}[8,1] dynamic-slice(x, zo, k), dynamic_slice_sizes={8,1}
+      row = {t}[1,8] dynamic-slice(x, k, zo), dynamic_slice_sizes={1,8}
+      a = {t}[8] reshape(col) b = {t}[8] reshape(row)
+      c = {t}[8,8] broadcast(a), dimensions={0} d = {t}[8,8] broadcast(b), dimensions={1}
+      e = {t}[8,8] add(c, d) nx = {t}[8,8] minimum(x, e)""", "nx"),
     "products": ("{t}[4,8] x, {t}[8,8] y, {t}[8] z", """
       a = {t}[4,8] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
       b = {t}[4,8] dot(a, y), lhs_contracting_dims={1}, rhs_contracting_dims={1}

@@ -260,7 +260,10 @@ def putting(
     if not is_decided:
         return lambda out: partial(_put_window, form, out, indices, window)
     windows = _few_windows(form, indices.tobytes(), indices.shape, indices.dtype)
-    return (lambda out: partial(out.__setitem__, windows[0][1], window)) if windows else None
+    if not windows:
+        return None
+    ((_, at),) = windows
+    return lambda out: partial(out[at].__setitem__, ..., window)
 
 
 @lru_cache(maxsize=4096)

@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hloipu_runtime.kernels.core.monoids import identity
-from hloipu_runtime.kernels.reduction import arg_extremum, reduce
+from hloipu_runtime.kernels.reduction import arg_extremum, reduce, rows_reduced
 from hloipu_runtime.kernels.reduction_regions import SEQUENTIAL_STEPS
 from tests.support.cases import each
 
@@ -110,6 +110,21 @@ def test_extrema_propagate_nan_and_order_zeros(axis: int) -> None:
     assert np.signbit(greatest[1:4]).tolist() == [False, False, True]
     assert np.signbit(least[1:4]).tolist() == [True, True, True]
     assert least[4] == -np.inf
+
+
+@each("dtype", [np.float32, np.float64, np.int8, np.uint32, np.bool_])
+@each("count", [1, 2, 33, 700, 3000])
+def test_rows_have_the_bits_of_reductions_along_them(dtype: Any, count: int) -> None:
+    rows = np.random.default_rng(4).integers(0, 2, (7, count, 8), np.uint8)
+    rows = (rows * np.uint8(255)).astype(dtype)  # many equal ones
+    if np.dtype(dtype).kind == "f":
+        rows[1, :, 0], rows[2, 0] = np.nan, -0.0
+    for ufunc in (np.maximum, np.minimum, np.add):
+        if np.dtype(dtype).kind == "b" and ufunc is np.add:
+            continue
+        for x in (rows, rows.transpose(0, 2, 1)):
+            wanted = ufunc.reduce(x, axis=-1, dtype=x.dtype)
+            assert rows_reduced(x, ufunc).tobytes() == wanted.tobytes()
 
 
 def test_an_init_is_taken_in_once() -> None:

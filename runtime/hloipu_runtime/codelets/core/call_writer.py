@@ -30,6 +30,7 @@ from hloipu_runtime.kernels.reduction import (
     SHORT_AXIS,
     is_plain,
     reduce_monoid,
+    rows_reduced,
     take_in,
 )
 
@@ -236,6 +237,7 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
     start = None if folds else float(identity(monoid, dtype))
     wanted = dtype if is_exact else None  # numpy would add small integers up in larger ones
     rows = prod(seen[:axis]), seen[axis], prod(seen[axis + 1 :])
+    is_row = axis == len(seen) - 1 > 0 and (is_exact or not folds)
     # Numpy's loop begins anew for each short row, a kernel's does not.
     is_kernels = monoid == "add" and 1 < rows[2] <= SHORT_AXIS and prod(seen) >= _MANY
 
@@ -247,7 +249,9 @@ def reducing(monoid: str, kind: str, shape: Sizes, along: Sizes) -> Callable[[Ar
             from hloipu_runtime.kernels.native.short_rows import sum_natively
 
             reduced = sum_natively(x.reshape(rows))
-        if reduced is None:
+        if reduced is None and is_row:
+            reduced = rows_reduced(x.reshape(rows[:2]), ufunc)
+        elif reduced is None:
             reduced = reduce_along(x if keeps else x.reshape(seen), axis, wanted, keepdims=keeps)
         if reduced.shape != left:
             reduced = np.asarray(reduced).reshape(left)

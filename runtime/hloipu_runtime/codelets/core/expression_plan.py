@@ -75,6 +75,8 @@ class Plan:
     results: tuple[int, ...]
     dtypes: tuple[np.dtype[Any], ...]
     """Of the results."""
+    masked: Walk
+    """The same for large arrays, which are chosen from by masks."""
     warns: bool
     """Whether numpy may have something to say about the floats."""
     walks: bool
@@ -122,8 +124,7 @@ class Plan:
         if self.by_tables is not None and elements >= TABLE_ELEMENTS:
             return self.by_tables._plain(shapes, shape)
         if self.walks_at(shape):
-            walk = Walk(self.operands, self.fixed, self.moves, self.results, self.dtypes)
-            return self._quiet(in_blocks(walk, shape))
+            return self._quiet(in_blocks(self.masked, shape))
         known = _shapes(self, shapes)
         spread = any(known[number] != shape for number in self.results)
         if shape and not spread and self._is_one_ufunc(elements):
@@ -180,12 +181,13 @@ class Plan:
                 return calls_of_kernels
         if self.walks_at(shape) and not in_cache:
             return None
-        known = _shapes(self, shapes)
+        walk = self.masked if in_cache else self
+        known = _shapes(walk, shapes)
         constants = {
-            self.operands + n: value for n, value in enumerate(self.fixed) if value is not None
+            self.operands + n: value for n, value in enumerate(walk.fixed) if value is not None
         }
         calls = []
-        for move in self.moves:
+        for move in walk.moves:
             shape_here = known[move.number]
             function = _called(move.step, [known[x] for x in move.arguments], shape_here)
             takes_out = move.writes_out and function is not np.where
@@ -196,7 +198,7 @@ class Plan:
                      on_arrays=getattr(move.step, "on_arrays", None))
             )  # fmt: skip
         results = []
-        for number in self.results:
+        for number in walk.results:
             if known[number] == shape:
                 results.append(number)
                 continue
@@ -281,7 +283,7 @@ def _bound(plan: Plan, shapes: tuple[Shape, ...], shape: Shape) -> Bound:
     return plan.bound(shapes, shape)
 
 
-def _shapes(plan: Plan, shapes: Sequence[Shape]) -> list[Shape]:
+def _shapes(plan: Plan | Walk, shapes: Sequence[Shape]) -> list[Shape]:
     """Return the shape of every value."""
     found = [*shapes, *(() for _ in plan.fixed)]
     for move in plan.moves:

@@ -13,9 +13,11 @@ from hloipu_runtime.codelets.core.expression_plan import Plan
 from hloipu_runtime.codelets.core.expression_rewriting import (
     FLOORED,
     LOOKED_UP,
+    MASKED,
     read_nodes,
     with_clamps,
     with_floored_divisions,
+    with_masks,
     with_tables,
 )
 from hloipu_runtime.codelets.core.expression_steps import (
@@ -28,8 +30,8 @@ from hloipu_runtime.codelets.core.expression_steps import (
     never_warns,
     or_zero,
 )
-from hloipu_runtime.codelets.core.expression_walk import LookedUp, Move, operation
-from hloipu_runtime.element_types import ELEMENT_TYPES
+from hloipu_runtime.codelets.core.expression_walk import LookedUp, Move, Walk, operation
+from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
 from hloipu_runtime.errors import UsageError
 from hloipu_runtime.kernels.core.blocks import Array
 from hloipu_runtime.kernels.core.rounding import is_narrow
@@ -55,6 +57,27 @@ def planned(expression: Expression) -> Plan:
 
 def _planned(given: Expression, expression: Expression, chains: Sequence[Expression]) -> Plan:
     """Return how to compute a given expression as another one, in which there may be chains."""
+    walk, masked = _walk_of(expression, chains), with_masks(expression)
+    return Plan(
+        *walk,
+        masked=walk if masked is expression else _walk_of(masked, chains),
+        warns=not all(
+            never_warns(
+                node.op,
+                [expression.type_of(number) for number in node.arguments],
+                node.element_type,
+            )
+            for node in expression.nodes
+        ),
+        walks=len(expression.nodes) > 1 and not _is_one_ufunc(walk.moves),
+        expression=given,
+        gain=_gain(given),
+        saved_calls=sum(node.op in IN_KERNELS for node in given.nodes),
+        is_one_kernel=all(node.op in IN_KERNELS or node.op == "constant" for node in given.nodes),
+    )
+
+
+def _walk_of(expression: Expression, chains: Sequence[Expression]) -> Walk:
     count = len(expression.operand_types)
     steps = [_step(expression, node, chains) for node in expression.nodes]
     buffers = _buffers(expression)
@@ -84,28 +107,15 @@ def _planned(given: Expression, expression: Expression, chains: Sequence[Express
             )
         )
         later.update(*(viewed[number] for number in node.arguments))
-    return Plan(
-        operands=count,
-        fixed=tuple(
+    return Walk(
+        count,
+        tuple(
             step([], None) if node.op == "constant" else None
             for node, step in zip(expression.nodes, steps, strict=True)
         ),
-        moves=tuple(reversed(moves)),
-        results=expression.results,
-        dtypes=tuple(storage_dtype(t) for t in expression.result_types),
-        warns=not all(
-            never_warns(
-                node.op,
-                [expression.type_of(number) for number in node.arguments],
-                node.element_type,
-            )
-            for node in expression.nodes
-        ),
-        walks=len(steps) > 1 and not _is_one_ufunc(expression, steps),
-        expression=given,
-        gain=_gain(given),
-        saved_calls=sum(node.op in IN_KERNELS for node in given.nodes),
-        is_one_kernel=all(node.op in IN_KERNELS or node.op == "constant" for node in given.nodes),
+        tuple(reversed(moves)),
+        expression.results,
+        tuple(storage_dtype(t) for t in expression.result_types),
     )
 
 
@@ -137,6 +147,8 @@ def saving(expression: Expression) -> float:
         is_long = node.op in ("abs", "multiply") and "c64" in _types(expression, node)
         if is_rounded or is_long or (node.op == "convert" and _cuts_floats(expression, node)):
             saved += 1
+        elif node.op == "select" or _orders_zeros(expression, node):
+            saved += 4 * _UNROUNDED  # takes numpy a mask and three passes, or two choices and two
         elif node.op not in TRANSCENDENTAL and node.op not in ("constant", "copy"):
             saved += _UNROUNDED
     return saved
@@ -157,6 +169,13 @@ def _cuts_floats(expression: Expression, node: Node) -> bool:
     return ELEMENT_TYPES[node.element_type].is_integer and ELEMENT_TYPES[source].is_float
 
 
+def _orders_zeros(expression: Expression, node: Node) -> bool:
+    """Whether a node is an extremum in which zeros of two signs may meet."""
+    if node.op not in ("maximum", "minimum") or not ELEMENT_TYPES[node.element_type].is_float:
+        return False
+    return all(_constant(expression, x) is None for x in node.arguments)
+
+
 IN_KERNELS = frozenset(
     "abs add and bitcast-convert ceil clamp compare convert divide floor is-finite maximum minimum "
     "multiply negate not or round-nearest-afz round-nearest-even rsqrt select shift-left "
@@ -172,16 +191,15 @@ TRANSCENDENTAL = frozenset(
 """What numpy computes for kernels too."""
 
 
-def _is_one_ufunc(expression: Expression, steps: list[Step]) -> bool:
+def _is_one_ufunc(moves: Sequence[Move]) -> bool:
     """Whether all but constants is one op that numpy computes in one go."""
-    computed = [s for n, s in zip(expression.nodes, steps, strict=True) if n.op != "constant"]
-    return len(computed) == 1 and isinstance(computed[0], Plain)
+    return len(moves) == 1 and isinstance(moves[0].step, Plain)
 
 
 def _check(expression: Expression) -> None:
     count = len(expression.operand_types)
     for number, node in enumerate(expression.nodes, count):
-        known = node.op in STEPS and node.op not in FLOORED
+        known = node.op in STEPS and node.op not in (*FLOORED, *MASKED)
         if not known or any(not 0 <= x < number for x in node.arguments):
             raise UsageError(
                 "E3091",
@@ -205,6 +223,10 @@ def _step(expression: Expression, node: Node, chains: Sequence[Expression]) -> S
         chosen = or_zero(node, [_constant(expression, number) for number in node.arguments])
         if chosen is not None:
             return chosen
+    if node.op == "divide" and ELEMENT_TYPES[node.element_type].kind is Kind.UNSIGNED:
+        divisor = _constant(expression, node.arguments[1])
+        if divisor is not None and divisor and ELEMENT_TYPES[node.element_type].bits >= 8:
+            return Plain(np.floor_divide)
     if node.op in ("maximum", "minimum", "clamp"):
         within = bounded(node.op, [_constant(expression, number) for number in node.arguments])
         if within is not None:
@@ -236,6 +258,9 @@ def _buffers(expression: Expression) -> list[int]:
         until = position if is_fresh else max(position, last[count + position])
         for x in node.arguments:
             last[x] = max(last[x], until)
+        if node.op == "choose-by-mask":  # reads these after it has begun to write
+            for x in (node.arguments[0], node.arguments[2]):
+                last[x] = max(last[x], position + 1)
     free: dict[np.dtype[Any], list[int]] = {}
     ends: list[list[int]] = [[] for _ in range(len(expression.nodes) + 1)]
     chosen: list[int] = []

@@ -8,8 +8,10 @@ Chains of ops on one value of 16 bits are looked up in a table (`expression_walk
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.element_types import ELEMENT_TYPES, Kind
+from hloipu_runtime.kernels.core.storage import storage_dtype
 from hloipu_runtime.reached import reached
 
 FLOORED = ("floored-divide", "floored-remainder")
@@ -20,6 +22,9 @@ _WORTH_LOOKING_UP = 2
 """Roundings and transcendental functions, of which each takes some 0.8 ns; looking up takes 0.9."""
 _MOST_ENDS = 4
 """Of the chains from one value; *assumed*."""
+MASKED = ("mask", "choose-by-mask", "masked")
+"""Bits that are all set where a predicate holds (`inverted`: where it does not), the choice by them
+between two values, and values where they are set, else zero."""
 
 
 def with_floored_divisions(expression: Expression) -> Expression:
@@ -36,6 +41,45 @@ def with_clamps(expression: Expression) -> Expression:
     view = _View(expression)
     nodes = [view.clamped(node) or node for node in expression.nodes]
     return expression if nodes == list(expression.nodes) else read_nodes(expression, nodes)
+
+
+def with_masks(expression: Expression) -> Expression:
+    """Return an expression that chooses by masks, of which choices by one predicate share one."""
+    if not any(node.op == "select" for node in expression.nodes):
+        return expression
+    view, count = _View(expression), len(expression.operand_types)
+    nodes: list[Node] = []
+    new = {number: number for number in range(count)}
+    masks: dict[tuple[int, str, int], int] = {}
+
+    def add(node: Node) -> int:
+        nodes.append(node)
+        return count + len(nodes) - 1
+
+    def mask(holds: int, bits: str, inverted: int) -> int:
+        key = holds, bits, inverted
+        if key not in masks:
+            masks[key] = add(Node("mask", (holds,), bits, (("inverted", inverted),)))
+        return masks[key]
+
+    for number, node in enumerate(expression.nodes, count):
+        given = tuple(new[x] for x in node.arguments)
+        size = storage_dtype(node.element_type).itemsize
+        if node.op != "select" or size > 8:
+            new[number] = add(node._replace(arguments=given))
+            continue
+        holds, yes, no = given
+        is_zero = [view.is_zero(x) for x in node.arguments]
+        inverted = int(is_zero[1] and not is_zero[2])
+        by = mask(holds, f"s{8 * size}", inverted)
+        if is_zero[1] == is_zero[2]:
+            made = Node("choose-by-mask", (by, yes, no), node.element_type)
+        else:
+            made = Node("masked", (by, no if inverted else yes), node.element_type)
+        new[number] = add(made)
+    return Expression(
+        expression.operand_types, tuple(nodes), tuple(new[x] for x in expression.results)
+    )
 
 
 def read_nodes(expression: Expression, nodes: Sequence[Node]) -> Expression:
@@ -100,6 +144,11 @@ class _View(NamedTuple):
                 if self.text(low):
                     return Node("clamp", (low, value, high), node.element_type)
         return None
+
+    def is_zero(self, number: int) -> bool:
+        """Whether a value is a constant of no bit."""
+        text = self.text(number)
+        return bool(text) and not any(value_of(text, self.node(number).element_type).tobytes())
 
     def text(self, number: int) -> str:
         """Return the text of a constant, else nothing."""

@@ -13,8 +13,8 @@ import numpy as np
 
 from hloipu_runtime.codelets.core.constants import value_of
 from hloipu_runtime.codelets.core.expression_form import Node
-from hloipu_runtime.codelets.core.expression_rewriting import FLOORED
-from hloipu_runtime.codelets.core.straight import Sizes, Take
+from hloipu_runtime.codelets.core.expression_rewriting import FLOORED, MASKED
+from hloipu_runtime.codelets.core.straight import Sizes, Take, copying
 from hloipu_runtime.element_types import ELEMENT_TYPES, ElementType, Kind
 from hloipu_runtime.frozen import dataclass
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS, Array
@@ -32,9 +32,12 @@ from hloipu_runtime.kernels.elementwise import binary as binary_kernels
 from hloipu_runtime.kernels.elementwise.binary import binary, extremum_on_arrays
 from hloipu_runtime.kernels.elementwise.compare import (
     DIRECTIONS,
+    choose_by_mask,
     clamp,
     compare,
     is_own_order,
+    mask,
+    masked,
     select,
     select_on_arrays,
 )
@@ -110,6 +113,27 @@ class Extremum:
     ) -> list[Callable[[], object]] | None:
         """Return the calls on these arrays."""
         return extremum_on_arrays(self.opcode, arguments, out, take(out.shape, out.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A step that is numpy's conversion."""
+
+    before: str
+    after: str
+
+    def __call__(self, x: list[Array], out: Array | None) -> Array:
+        """Convert."""
+        if out is None:
+            return convert(x[0], self.before, self.after)
+        np.copyto(out, x[0], casting="unsafe")
+        return out
+
+    def on_arrays(
+        self, arguments: Sequence[Array], out: Array, take: Take
+    ) -> list[Callable[[], object]] | None:
+        """Return the call on these arrays."""
+        return [copying(out, arguments[0])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +267,8 @@ def _plain_ufunc(opcode: str, element: ElementType) -> np.ufunc | None:
     """Return the ufunc that is all that `binary` does for a type, or None."""
     if element.name in ("f32", "f64"):
         return _CORRECTLY_ROUNDED.get(opcode)
+    if element.is_complex:
+        return _CORRECTLY_ROUNDED.get(opcode) if opcode != "divide" else None
     if element.is_integer and element.bits >= 8:
         shift = "shift-right-arithmetic" if element.kind is Kind.SIGNED else "shift-right-logical"
         return np.right_shift if opcode == shift else _WRAPPING.get(opcode)
@@ -361,13 +387,7 @@ def _convert(types: Sequence[str], element_type: str, parameters: Parameters) ->
     if not (wraps or exact) or storage_dtype(before) == storage_dtype(after):
         return lambda x, out: convert(x[0], before, after)
 
-    def cast(x: list[Array], out: Array | None) -> Array:
-        if out is None:
-            return convert(x[0], before, after)
-        np.copyto(out, x[0], casting="unsafe")
-        return out
-
-    return cast
+    return Cast(before, after)
 
 
 def _floored_remainder(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
@@ -405,6 +425,11 @@ def _stochastic_convert(types: Sequence[str], element_type: str, parameters: Par
     return run
 
 
+def _mask(types: Sequence[str], element_type: str, parameters: Parameters) -> Step:
+    bits, inverted = storage_dtype(element_type), bool(parameters["inverted"])
+    return lambda x, out: mask(x[0], bits, out, inverted=inverted)
+
+
 _BINARY = (
     "add subtract multiply divide remainder power maximum minimum atan2 and or xor mulhi complex "
     "shift-left shift-right-arithmetic shift-right-logical"
@@ -414,6 +439,9 @@ STEPS: dict[str, Builder] = {
     **{opcode: partial(_unary, opcode) for opcode in UNARY},
     **{opcode: partial(_binary, opcode) for opcode in _BINARY},
     "bitcast-convert": _bitcast_convert,
+    "choose-by-mask": lambda types, element_type, parameters: (
+        lambda x, out: choose_by_mask(x[0], x[1], x[2], out)
+    ),
     "clamp": _clamp,
     "compare": _compare,
     "constant": _constant,
@@ -421,16 +449,18 @@ STEPS: dict[str, Builder] = {
     "copy": _copy,
     "floored-divide": lambda types, element_type, parameters: Plain(np.floor_divide),
     "floored-remainder": _floored_remainder,
+    "mask": _mask,
+    "masked": lambda types, element_type, parameters: lambda x, out: masked(x[0], x[1], out),
     "reduce-precision": _reduce_precision,
     "select": lambda types, element_type, parameters: Choose(),
     "stochastic-convert": _stochastic_convert,
 }
 """How each opcode that an expression may hold is bound to its kernel."""
 
-WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare", *FLOORED})
+WRITES_OUT = frozenset({*UNARY, *_BINARY, "clamp", "compare", *FLOORED, *MASKED})
 """Opcodes whose result shares no memory with an argument unless that is the given array."""
 
-_QUIET = frozenset({"bitcast-convert", "constant", "copy", "negate", "select"})
+_QUIET = frozenset({"bitcast-convert", "constant", "copy", "negate", "select", *MASKED})
 
 
 def never_warns(op: str, types: Sequence[str], element_type: str) -> bool:

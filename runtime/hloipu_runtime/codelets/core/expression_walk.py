@@ -30,6 +30,9 @@ from hloipu_runtime.kernels.core.storage import storage_dtype
 ALIGNED_ELEMENTS = 1 << 14
 """From here on copying a transposed operand is cheaper than walking two orders at once."""
 
+_SHORT_RUN = 32
+"""Elements of a row, up to which that is so, however few steps read an operand."""
+
 Shape = tuple[int, ...]
 Values = list[Any]
 """Arrays by number: operands first, nodes follow."""
@@ -110,7 +113,7 @@ def in_blocks(walk: Walk, shape: Shape) -> Bound:
                     part = pieces[0].shape
                     size = pieces[0].size
                     buffers = [memory[:size].reshape(part) for memory in memories]
-                values: Values = [*pieces[count:], *walk.fixed]
+                values: Values = [*map(_with_long_runs, pieces[count:]), *walk.fixed]
                 for compute, number, result, buffer in calls:
                     if result >= 0 and in_place[result]:
                         values[number] = compute(values, pieces[result])
@@ -122,6 +125,18 @@ def in_blocks(walk: Walk, shape: Shape) -> Bound:
         return wholes
 
     return run
+
+
+def _with_long_runs(piece: Array) -> Array:
+    """Return a piece of an operand, stored out where it repeats along short rows.
+
+    numpy's loops begin anew for each of these, some 10 ns; to repeat takes less than one loop.
+    """
+    if piece.ndim < 2 or piece.strides[-1] or not 1 < piece.shape[-1] <= _SHORT_RUN:
+        return piece
+    if not any(piece.strides):
+        return piece
+    return np.repeat(piece[..., 0], piece.shape[-1]).reshape(piece.shape)
 
 
 def _steps(walk: Walk) -> list[Move]:

@@ -237,6 +237,9 @@ def _blocks(layout: Layout) -> Iterator[Block]:
 FEW_ELEMENTS = 1 << 12
 """Up to here setting up short rows takes less time than repeating operands by numpy."""
 
+FEWEST_REPEATS = 8
+"""Of an operand that is laid row-major for a call: that takes little of what reads it."""
+
 WholeCall = Callable[[Sequence[Array], Sequence[Array | None]], list[Array] | None]
 """Returns the results of operands, where these may be; None: an array is not row-major."""
 
@@ -280,12 +283,16 @@ def whole_call(
     first = 1 + len(constants)
     box_of = itemgetter(0, *(place_of.get(n, first + slot.get(n, 0)) for n in numbers))
     known, dtypes = [integers, *constants], types[len(shapes) :]
-    array, empty = np.ndarray, np.empty
+    array, empty, most_laid = np.ndarray, np.empty, prod(shape) // FEWEST_REPEATS
 
     def run(arrays: Sequence[Array], outs: Sequence[Array | None]) -> list[Array] | None:
-        for x in arrays:
-            if type(x) is not array or not x.flags.c_contiguous:
+        for k, x in enumerate(arrays):
+            if type(x) is not array:
                 return None
+            if not x.flags.c_contiguous:
+                if x.size > most_laid:
+                    return None
+                arrays = [*arrays[:k], x.copy(), *arrays[k + 1 :]]
         computed = []
         for out, dtype in zip(outs, dtypes, strict=True):
             if out is None:

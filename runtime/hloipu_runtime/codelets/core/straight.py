@@ -205,7 +205,7 @@ def calls_on_arrays(
                 continue
         if call.takes_out and call.dtype is not None:
             out = take(call.shape, call.dtype) if place is None else place
-            if function in _NAMED_OUT:
+            if function in NAMED_OUT:
                 calls.append(partial(function, *arguments, out=out))
             elif isinstance(function, np.ufunc) and function.signature is None:
                 calls += _elementwise(function, arguments, out)
@@ -301,7 +301,7 @@ def _seen_simply(*given: Any) -> list[Array]:
     ]
 
 
-_NAMED_OUT = (np.maximum, np.minimum)
+NAMED_OUT = (np.maximum, np.minimum)
 """Ufuncs that are to be told by name where to write (numpy 2 deprecates the other way)."""
 
 

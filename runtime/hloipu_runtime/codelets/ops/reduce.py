@@ -354,21 +354,21 @@ class Reduce(Codelet):
         flat = len(self.dimensions) == len(shape) > 1
         shape = (prod(shape),) if flat else shape
         axis = self._only_axis(flat)
-        from hloipu_runtime.kernels.reduction import is_short
+        from hloipu_runtime.kernels.reduction import is_short, rows_reduced
 
         if axis is None or not is_short(shape, axis):
             return None
         general = self._general(operands, results)
-        monoid, reduce_along = UFUNCS[self.monoid], UFUNCS[self.monoid].reduce
+        monoid, sums, count_nonzero = UFUNCS[self.monoid], self.monoid == "add", np.count_nonzero
         start = float(identity(self.monoid, storage_dtype(self._type)))
-        sums, count_nonzero = self.monoid == "add", np.count_nonzero
+        by_rows = axis == len(shape) - 1 and not sums
 
         def run(x: Array, init: Array) -> Array:
             if flat:
                 if not x.flags.c_contiguous:
                     return general((x, init), _NOWHERE)[0]
                 x = x.reshape(shape)
-            reduced = reduce_along(x, axis)
+            reduced = rows_reduced(x, monoid) if by_rows else monoid.reduce(x, axis)
             if sums:
                 return finish(np.asarray(monoid(init, reduced)), self._type)
             if init.item() != start or count_nonzero(reduced) != reduced.size:

@@ -69,8 +69,7 @@ def select(predicate: Array, on_true: Array, on_false: Array, out: Array | None 
     if predicate.ndim == 0 and on_true.ndim and on_true.shape == on_false.shape:
         return on_true if predicate else on_false
     maskable = on_true.dtype == on_false.dtype and on_true.dtype.itemsize in (1, 2, 4, 8)
-    few = predicate.size < FEW_CHOICES or on_true.size == on_false.size == 1
-    if few or not maskable or repeats(predicate) or on_true is on_false:
+    if predicate.size < FEW_CHOICES or not maskable or repeats(predicate) or on_true is on_false:
         return np.where(predicate, on_true, on_false)
     if out is None:
         shape = on_true.shape
@@ -99,6 +98,43 @@ def _choose_by_masks(predicate: Array, yes: Array, no: Array, out: Array) -> Non
     np.bitwise_xor(yes, no, out=out)
     np.multiply(out, ones, out=out)
     np.bitwise_xor(out, no, out=out)
+
+
+def mask(predicate: Array, bits: np.dtype[Any], out: Array | None, *, inverted: bool) -> Array:
+    """Return integers whose bits are all set where a predicate holds, or where it does not."""
+    ones = predicate.view(np.int8)
+    made = np.empty(ones.shape, bits) if out is None else out
+    if inverted:
+        np.subtract(ones, np.int8(1), out=made)
+    else:
+        np.negative(ones, out=made)
+    return made
+
+
+def choose_by_mask(mask: Array, yes: Array, no: Array, out: Array | None) -> Array:
+    """Return `yes` where the bits of a mask are set, else `no`."""
+    bits, dtype = mask.dtype, yes.dtype
+    t, f = _as(yes, bits), _as(no, bits)
+    if out is None:
+        out = np.empty(np.broadcast_shapes(mask.shape, t.shape, f.shape), dtype)
+    elif np.may_share_memory(out, mask) or (f.ndim and np.may_share_memory(out, f)):
+        out = np.empty(out.shape, dtype)  # both are read after it is written to
+    made = _as(out, bits)
+    if t.ndim or f.ndim:
+        np.bitwise_xor(t, f, made)
+        np.bitwise_and(made, mask, made)
+    else:
+        np.bitwise_and(mask, np.bitwise_xor(t, f), made)
+    np.bitwise_xor(made, f, made)
+    return out
+
+
+def masked(mask: Array, x: Array, out: Array | None) -> Array:
+    """Return `x` where the bits of a mask are set, else zero."""
+    if out is None:
+        out = np.empty(np.broadcast_shapes(mask.shape, x.shape), x.dtype)
+    np.bitwise_and(mask, _as(x, mask.dtype), _as(out, mask.dtype))
+    return out
 
 
 def select_on_arrays(

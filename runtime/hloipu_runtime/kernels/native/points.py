@@ -171,11 +171,18 @@ def _taking_kernel(element_bits: int, index: str, starts: int) -> CountedKernel:
 
 def _taking_text(name: str, element_bits: int, index: str, starts: int) -> str:
     bits, place = 8 * int(index[1:]), "0"
+    given = ", ".join(f"i64 %{x}{k}" for k in range(starts) for x in ("bound", "pitch"))
+    arrays = ", ".join(f"ptr noalias %{x}" for x in ("table", "others", "indices"))
     lines = [
         *(f"declare i64 @llvm.s{x}.i64(i64, i64)" for x in ("max", "min")),
         f"define void @{name}(ptr %arguments) #0 {{",
         "entry:",
         *_arguments(starts),
+        f"  call void @{name}.apart(i64 %count, {arrays.replace(' noalias', '')}, {given})",
+        "  ret void",
+        "}",
+        f"define internal void @{name}.apart(i64 %count, {arrays}, {given}) #0 {{",
+        "entry:",
         "  br label %loop",
         "loop:",
         "  %i = phi i64 [0, %entry], [%next, %loop]",

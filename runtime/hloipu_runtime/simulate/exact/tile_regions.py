@@ -147,9 +147,9 @@ class TileRegion(RegionReductions, RegionProducts):
     def _free_state(self, written: ValueId) -> Place | None:
         return self._targets.get(written)
 
-    def _doubt(self, place: Place) -> None:
+    def _doubt(self, place: Place, *, is_in_order: bool = False) -> None:
         if place.memory.pointer == "%arena":  # tiles' memories lie as they do
-            super()._doubt(place)
+            super()._doubt(place, is_in_order=is_in_order)
 
     def _made(
         self, codelet: Codelet, given: list[Place], targets: list[Place],

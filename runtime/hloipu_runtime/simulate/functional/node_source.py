@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hloipu_runtime.codelets.core.codelet import Codelet
-from hloipu_runtime.codelets.core.straight import Call, Straight
+from hloipu_runtime.codelets.core.straight import NAMED_OUT, Call, Straight
 from hloipu_runtime.program.program import Value
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.buffers import Buffer, Buffers
@@ -76,7 +76,9 @@ class _Writer:
         if not out and call.shape == () and isinstance(call.function, np.ufunc):
             out = f"{self.names.of('f', partial(np.empty, (), call.dtype))}()"
         if out:
-            arguments.append(f"out={out}")
+            # A named argument takes a tenth of a small call.
+            is_positional = isinstance(call.function, np.ufunc) and call.function not in NAMED_OUT
+            arguments.append(out if is_positional else f"out={out}")
         targets = [
             f"v[{v}]"
             for v, number in zip(self.node.writes, self.straight.results, strict=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -14,9 +13,13 @@ from hloipu_runtime.codelets.core.native_lowering import Constant, lowered
 from hloipu_runtime.codelets.core.native_stages import KernelStage, Staged, staged
 from hloipu_runtime.kernels.native.numpy_loops import NumpyLoop
 from hloipu_runtime.kernels.native.regions import Held, Place, Register, address_of
-from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import ValueId
-from hloipu_runtime.simulate.functional.region_values import Refused, RegionValues, Sizes
+from hloipu_runtime.simulate.functional.region_values import (
+    Refused,
+    RegionValues,
+    Sizes,
+    is_in_order,
+)
 
 
 class RegionExpressions(RegionValues):
@@ -39,7 +42,7 @@ class RegionExpressions(RegionValues):
         for k, held in enumerate(operands):
             if isinstance(held, Place):
                 view = np.broadcast_to(held.view, shape)
-                is_unsure |= self._is_unsure(held) or not _is_in_order(view)
+                is_unsure |= self._is_unsure(held, of_order=True) or not is_in_order(view)
                 covers[k] = {d for d, stride in enumerate(view.strides) if stride and shape[d] > 1}
                 held = held.seen(view)
             made[k] = held
@@ -144,12 +147,6 @@ class RegionExpressions(RegionValues):
         steps = [*(0 if x in alone else step for x in stage.operands), step]
         region.numpys(loop, pointers, [prod(shape)], steps)
         return target if prod(shape) > 1 else self._loaded(target)
-
-
-def _is_in_order(view: Array) -> bool:
-    """Whether numpy lays what it makes of an array row-major."""
-    strides = [x for n, x in zip(view.shape, view.strides, strict=True) if n > 1 and x]
-    return all(x >= y > 0 for x, y in pairwise((*strides, 1)))
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,7 @@
 """Where values of a compiled region lie, who reads them later, and what needs no code."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -30,8 +31,9 @@ class RegionValues:
         self.region = Region()
         self.held: dict[ValueId, Held] = {}
         self.outside: dict[ValueId, str] = {}
-        self.unsure: dict[int, Array] = {}
-        """Stand-ins for memory of values that the plain path may lay otherwise."""
+        self.unsure: dict[int, tuple[Array, bool]] = {}
+        """Stand-ins for memory of values that the plain path may lay otherwise, and whether that is
+        in the same order, with gaps: what is made of them element by element lies alike."""
         self.last: dict[ValueId, float] = {}
         self.now = 0
         self.turn_of: dict[ValueId, ValueId] = {}
@@ -66,11 +68,13 @@ class RegionValues:
     def _loaded(self, place: Place) -> Register:
         return Register(self.region.one(place), place.type, place.view.shape)
 
-    def _doubt(self, place: Place) -> None:
-        self.unsure[id(place.memory.stand_in)] = place.memory.stand_in
+    def _doubt(self, place: Place, *, is_in_order: bool = False) -> None:
+        self.unsure[id(place.memory.stand_in)] = place.memory.stand_in, is_in_order
 
-    def _is_unsure(self, place: Place) -> bool:
-        return id(place.memory.stand_in) in self.unsure
+    def _is_unsure(self, place: Place, *, of_order: bool = False) -> bool:
+        """Whether the plain path may lay a value otherwise, or in another order."""
+        found = self.unsure.get(id(place.memory.stand_in))
+        return found is not None and not (of_order and found[1])
 
     def _is_dead(self, memory: Memory) -> bool:
         """Whether no later node, nor anybody after the block, reads what lies in a memory."""
@@ -133,6 +137,12 @@ def cut_of(array: Array, parts: Sequence[slice | int]) -> Array:
     index: tuple[Any, ...] = (*parts, ...)
     view: Array = array[index]
     return view
+
+
+def is_in_order(view: Array) -> bool:
+    """Whether numpy lays what it makes of an array row-major."""
+    strides = [x for n, x in zip(view.shape, view.strides, strict=True) if n > 1 and x]
+    return all(x >= y > 0 for x, y in pairwise((*strides, 1)))
 
 
 def empty_as(shape: Sizes, dtype: np.dtype[Any], strides: Sizes) -> Array:

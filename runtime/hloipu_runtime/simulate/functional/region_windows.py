@@ -23,7 +23,13 @@ from hloipu_runtime.program.program import Array
 from hloipu_runtime.program.steps import ValueId
 from hloipu_runtime.simulate.functional.loop_turns import MOST_ELEMENTS_MADE
 from hloipu_runtime.simulate.functional.nodes import Node
-from hloipu_runtime.simulate.functional.region_values import Refused, RegionValues, Sizes, cut_of
+from hloipu_runtime.simulate.functional.region_values import (
+    Refused,
+    RegionValues,
+    Sizes,
+    cut_of,
+    is_in_order,
+)
 
 
 class RegionWindows(RegionValues):
@@ -54,7 +60,8 @@ class RegionWindows(RegionValues):
         target = self.region.temporary(shape, data.type)
         self.region.copy(window, target)
         if not window.view.flags.c_contiguous or self._is_unsure(data):
-            self._doubt(target)
+            in_order = is_in_order(window.view) and not self._is_unsure(data, of_order=True)
+            self._doubt(target, is_in_order=in_order)
         return target
 
     def _update(self, what: DynamicUpdateSlice, node: Node) -> Held:

@@ -274,6 +274,17 @@ class TurnCalls:
             self._take(self._table[v].shape, storage_dtype(self._table[v].element_type))
             for v in node.writes
         ]
+        for value, place in zip(node.writes, places, strict=True):
+            self._put(value, place)
+        made = what.on_arrays(
+            *(
+                [block._replace(array=x) for block, x in zip(blocks, arrays, strict=True)]
+                for blocks, arrays in zip(self._blocks(node), (operands, places), strict=True)
+            )
+        )
+        if made is not None:
+            self.calls.append(made.run)
+            return
         if id(node) not in self._bound:
             self._bound[id(node)] = what.bound(*self._blocks(node))
         run = self._bound[id(node)]
@@ -281,8 +292,6 @@ class TurnCalls:
             if not x.flags.c_contiguous or any(np.may_share_memory(x, y) for y in operands):
                 raise Refused  # the text would hand it on as it lies
         self.calls.append(partial(_copy_results, places, partial(run, operands, places)))
-        for value, place in zip(node.writes, places, strict=True):
-            self._put(value, place)
 
 
 def _copy_results(places: Sequence[Array], compute: Callable[[], Sequence[Array]]) -> None:

@@ -40,3 +40,22 @@ def test_extrema_with_numbers_repeat_these_over_each_block(
         raised = np.maximum(x, np.float32(0.5))
         np.testing.assert_array_equal(total, raised + y)
         np.testing.assert_array_equal(product, np.minimum(np.float32(-2), raised + y) * raised)
+
+
+@pytest.mark.parametrize("columns", [2, 9, 32, 33])
+@pytest.mark.parametrize("turned", [False, True])
+def test_operands_that_repeat_along_short_rows(columns: int, turned: bool) -> None:
+    drawn = np.random.default_rng(5)
+    x = drawn.standard_normal((20_000, columns)).astype(np.float32)
+    by_row, by_column = (
+        drawn.standard_normal(s).astype(np.float32) for s in ((20_000, 1), columns)
+    )
+    if turned:
+        x = np.asfortranarray(x)
+    nodes = (
+        Node("multiply", (0, 1), "f32"),
+        Node("add", (3, 2), "f32"),
+        Node("multiply", (4, 1), "f32"),
+    )
+    (made,) = evaluate(Expression(("f32",) * 3, nodes, (5,)), [x, by_row, by_column])
+    np.testing.assert_array_equal(made, (x * by_row + by_column) * by_row)

@@ -298,6 +298,23 @@ def test_matrices_of_any_layout_with_and_without_a_place(left: int, right: int, 
                 np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("depth", [2, 5, 16, 33, 65])
+def test_small_products_have_the_bits_of_matmul(depth: int, dtype: Any) -> None:
+    """Sums of few are in the order that numpy's own product takes, with a place or without."""
+    generator = np.random.default_rng(9)
+    kind = "f32" if dtype is np.float32 else "f64"
+    for left, right, turned in product((1, 3, 8, 40), (1, 4, 17), (False, True)):
+        a = generator.standard_normal((depth, left) if turned else (left, depth)).astype(dtype)
+        b = generator.standard_normal((depth, right)).astype(dtype)
+        a[0, 0] = -0.0
+        dims = DotDimensions((), (), (0 if turned else 1,), (0,))
+        run = dotting(a.shape, b.shape, dims, kind)
+        wanted = np.matmul(a.T if turned else a, b)
+        for place in (None, np.empty(wanted.shape, dtype)):
+            assert run(a, b, out=place).tobytes() == wanted.tobytes()
+
+
 @pytest.mark.parametrize(("lhs", "rhs"), [((24,), (24, 7)), ((24,), (7, 24)), ((5, 24), (24,))])
 def test_one_side_may_be_a_vector(lhs: tuple[int, ...], rhs: tuple[int, ...]) -> None:
     generator = np.random.default_rng(8)
