@@ -192,7 +192,7 @@ class RaggedDot(Codelet):
         return Indexing(tuple(sizes), (tuple(left), tuple(right), numbers), (tuple(result),))
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
-        """Contract, on a grid one tile after the other, and a piece of the depth after the other."""
+        """Contract one tile after the other, and one piece of the depth after the other."""
         if results[0].grid:
             dtype = storage_dtype(self.dot.element_type)
             return one_by_one(self.run, operands, results, [dtype])
