@@ -26,7 +26,10 @@ CASES = [
 ]
 OTHER_VALUES = ("narrow-floats", "scaled-batch", "smaller-batch")
 """Passes that change what is computed; `tests/compiler/passes` has tests of the values."""
-ROUNDED = {"cheapen-divisions": 3, "default": 3, "factor-sums": 16, "lean": 3, "sum-after-loops": 8}
+ROUNDED = {
+    "cheapen-divisions": 3, "default": 3, "factor-sums": 16, "lean": 3, "merge-depth": 64,
+    "sum-after-loops": 8,
+}  # fmt: skip
 """Pipelines that round some quotients twice, off by up to 1.5 units in the last place, or add up in
 another order: most units."""
 NOT_SETTLED = ("fuse-", "default", "lean", "narrow-floats", "smaller-batch")

@@ -31,10 +31,15 @@ class Text:
         self.lines.append(f"  {name} = {shape_text(kind, dims)} {opcode}({operands}){attributes}")
         return Value(self, name, kind, tuple(dims))
 
-    def several(self, arrays: Sequence[tuple[str, Sequence[int]]], op: str) -> list["Value"]:
+    def several(
+        self, arrays: Sequence[tuple[str, Sequence[int]]], op: str, layouts: Sequence[str] = ()
+    ) -> list["Value"]:
         """Append an op, as written behind its shape, that gives arrays of these types and sizes."""
         name = f"v{len(self.lines)}"
-        self.lines.append(f"  {name} = ({', '.join(shape_text(*array) for array in arrays)}) {op}")
+        shapes = [shape_text(*array) for array in arrays]
+        if layouts:
+            shapes = [x + layout for x, layout in zip(shapes, layouts, strict=True)]
+        self.lines.append(f"  {name} = ({', '.join(shapes)}) {op}")
         return [
             self.add("get-tuple-element", *array, name, f"index={n}")
             for n, array in enumerate(arrays)

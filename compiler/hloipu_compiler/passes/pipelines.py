@@ -3,7 +3,7 @@
 from hloipu_compiler.passes.algebra.expand_bitcasts import ExpandBitcasts
 from hloipu_compiler.passes.algebra.fold_constants import FoldConstants
 from hloipu_compiler.passes.algebra.indexing import CompareScattered
-from hloipu_compiler.passes.algebra.products import NarrowProducts
+from hloipu_compiler.passes.algebra.products import MergeDepth, NarrowProducts
 from hloipu_compiler.passes.algebra.repeats import CheapenDivisions, FactorSums
 from hloipu_compiler.passes.algebra.simplify_algebra import AbsorbViews, SimplifyAlgebra
 from hloipu_compiler.passes.batch_indices import BatchIndices
@@ -58,6 +58,7 @@ _BACK = (
     _ABSORB,
     FactorSums(),
     CheapenDivisions(),
+    MergeDepth(),
     NarrowProducts(),
     EliminateDeadCode(),
     FuseElementwise(),

@@ -18,10 +18,13 @@ from hloipu_runtime.codelets.ops.move import Transpose
 from hloipu_runtime.costs.exchange_price import NO_CODE_PRICE, CodePrice
 from hloipu_runtime.element_types import ELEMENT_TYPES, shape_text
 from hloipu_runtime.machine.model import Machine
-from hloipu_runtime.program.mapping import Mapping
+from hloipu_runtime.program.mapping import Mapping, Sizes
 
 _COMPARED = 4
 """Grids that are priced with the way of the result, too; assumed: others are dearer by far."""
+
+_MOST_ALONE = 6
+"""Dimensions that are searched one by one; hardly any network has more (assumed)."""
 
 _Placing = Callable[[Candidate], Placement]
 
@@ -61,15 +64,18 @@ def transpositions(
     most = min(tiles, prod(sizes))
     by_rows = split(sizes, ones, (*ones[:-1], max(1, GRAIN_BYTES * 8 // bits)), most)
     price(by_rows)
+    groups = _searched_together(permutation)
+    joined = tuple(prod(sizes[label] for label in group) for group in groups)
     beginnings = [
-        tuple(min(n, most) if k == label else 1 for k, n in enumerate(sizes))
-        for label in range(len(sizes))
+        tuple(min(n, most) if k == number else 1 for k, n in enumerate(joined))
+        for number in range(len(joined))
     ]
     # A grain is what the vertex transposes at a time; parts within one are moved singly.
     for grain in sorted({1, max(1, GRAIN_BYTES * 8 // bits)}):
 
         def placed(candidate: Candidate, grain: int = grain) -> Placement:
-            return grid([(label, n, grain) for label, n in enumerate(candidate)], sizes)
+            parts = _parts(candidate, groups, sizes)
+            return grid([(label, n, grain) for label, n in enumerate(parts)], sizes)
 
         def of_candidate(candidate: Candidate, placed: _Placing = placed) -> float:
             return price(placed(candidate))
@@ -77,8 +83,34 @@ def transpositions(
         def least(candidate: Candidate, placed: _Placing = placed) -> float:
             return least_price(work, placed(candidate))
 
-        descend(beginnings, sizes, most, of_candidate, least)
+        descend(beginnings, joined, most, of_candidate, least)
     return tuple(sorted(stages.values(), key=lambda x: x.price))
+
+
+def _searched_together(permutation: tuple[int, ...]) -> list[list[int]]:
+    """Return the result's dimensions in groups whose parts are looked for as those of one.
+
+    Of few dimensions each is a group. The search takes the square of their number: of many, those
+    that stand side by side before and after, as all but one do that is brought to the front.
+    """
+    groups: list[list[int]] = []
+    for label, d in enumerate(permutation):
+        beside = label > 0 and permutation[label - 1] + 1 == d
+        if beside and len(permutation) > _MOST_ALONE:
+            groups[-1].append(label)
+        else:
+            groups.append([label])
+    return groups
+
+
+def _parts(candidate: Candidate, groups: list[list[int]], sizes: Sizes) -> list[int]:
+    """Return the parts of each dimension: of a group the outer ones are cut first."""
+    parts: list[int] = []
+    for group, left in zip(groups, candidate, strict=True):
+        for label in group:
+            parts.append(max(1, min(sizes[label], left)))
+            left //= parts[-1]
+    return parts
 
 
 def transposition_preference(

@@ -33,6 +33,7 @@ from hloipu_compiler.vendor import (  # noqa: F401  (they register their formula
     neuron,
     onednn,
     selecting,
+    solvers,
     te_attention,
     te_layers,
     xla_own,

@@ -221,7 +221,12 @@ def _permutation(call: Call) -> Sequence[Value]:
     """Return the permutation that swapping by pivots, counted from 0, makes of all places."""
     (pivots,) = call.takes(1)
     call.need(len(call.results) == 1 and pivots.rank > 0, "it gives one array")
-    kind, dims = call.results[0]
+    return [permutation_of(call, pivots, call.results[0])]
+
+
+def permutation_of(call: Call, pivots: Value, result: tuple[str, tuple[int, ...]]) -> Value:
+    """Return the permutation, of a type and sizes, that swapping by pivots makes."""
+    kind, dims = result
     call.need(bool(dims) and dims[:-1] == pivots.dims[:-1] and dims[-1] >= pivots.dims[-1],
               f"pivots {pivots.dims} do not permute {dims}")  # fmt: skip
     batch = math.prod(dims[:-1])
@@ -229,4 +234,4 @@ def _permutation(call: Call) -> Sequence[Value]:
     order = call.text.iota("s32", (batch, dims[-1]), 1)
     initial = [pivots.converted("s32").reshaped((batch, count)), order]
     carried = Loop(call.text, count).run(initial, _Swap())
-    return [carried[1].reshaped(dims).converted(kind)]
+    return carried[1].reshaped(dims).converted(kind)

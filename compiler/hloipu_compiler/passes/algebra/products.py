@@ -16,6 +16,14 @@ Products that XLA:CPU made of f16 and other small numbers convert both sides to 
 taken from before that, as the products of such numbers are exact in f32, in which they are summed.
 
 A product of complex numbers is a loop, too: of many, the products of their parts take less.
+
+Where products add up over several dimensions one of them is cut into pieces for the tiles. Of few
+results each is the work of many tiles, more than that dimension has elements: dimensions that stand
+together in both operands become one before, as in the gradient of a gate on some qubits:
+
+    g = f32[2,2] dot(x, y),                        a = f32[4096,2] reshape(x)
+      lhs_contracting_dims={0,1,2,...},            b = f32[4096,2] reshape(y)
+      rhs_contracting_dims={0,1,2,...}             g = f32[2,2] dot(a, b), ...={0}, ...={0}
 """
 
 from math import prod
@@ -57,6 +65,13 @@ _MOST_PIECES = 64
 _MOVES = frozenset("broadcast copy reshape reverse slice transpose".split())
 _MANY_PRODUCTS = 1 << 21
 """Of complex numbers: for fewer the steps of four products take more than their loop; assumed."""
+_BLOCK = 256
+"""Results that a tile makes of a piece: 16 rows of 16 columns, which an AMP unit takes at once."""
+_FEW_TIMES = 8
+"""That the largest dimension is too short: for less than that, operands whose other readers want
+them as they are would be moved for little (assumed, by steps of networks)."""
+_MANY_PIECES = 1472
+"""On so many tiles the pieces of all blocks may lie: those of a GC200 and a Bow."""
 
 
 def _magnitude(kind: ElementType) -> int:
@@ -228,6 +243,62 @@ def _cut(draft: Draft, x: Instruction, side: str, at: int, piece: tuple[int, int
     ranges[contracting[0]] = SliceRange(*piece)
     part = ArrayShape(_F16, tuple(r.limit - r.start for r in ranges))
     return draft.add(x, "slice", part, (at,), Attributes({"slice": tuple(ranges)}))
+
+
+def _merge_depth(draft: Draft, x: Instruction) -> Instruction | None:
+    """Put contracted dimensions together where the largest alone is too short to share out."""
+    shape = static(x.shape)
+    sides = [static(draft.shape(at)) for at in x.operands]
+    named = [x.attributes.integers(f"{side}_contracting_dims") for side in _SIDES]
+    if shape is None or None in sides or len(named[0]) < 2:
+        return None
+    sizes = [side.dimensions for side in sides if side is not None]
+    depth = [sizes[0][d] for d in named[0]]
+    blocks = -(-shape.element_count // _BLOCK)
+    wanted = min(prod(depth) // _LINE, _MANY_PIECES // max(1, blocks))
+    if wanted < _FEW_TIMES * max(depth):
+        return None
+    runs = _runs(sorted(zip(*named, strict=True)))
+    if len(runs) == len(depth):
+        return None
+    dropped = [{pair[n] for run in runs for pair in run[1:]} for n in range(2)]
+    attributes, operands = dict(x.attributes.items()), []
+    for n, side in enumerate(_SIDES):
+        kept = [d for d in range(len(sizes[n])) if d not in dropped[n]]
+        together = {run[0][n]: prod(sizes[n][pair[n]] for pair in run) for run in runs}
+        whole = ArrayShape(
+            draft.shape(x.operands[n]).element_type,  # type: ignore[union-attr]
+            tuple(together.get(d, sizes[n][d]) for d in kept),
+        )
+        operands.append(draft.add(x, "reshape", whole, (x.operands[n],)))
+        attributes[f"{side}_contracting_dims"] = tuple(kept.index(run[0][n]) for run in runs)
+        batch = x.attributes.integers(f"{side}_batch_dims")
+        if batch:
+            attributes[f"{side}_batch_dims"] = tuple(map(kept.index, batch))
+    return x._replace(operands=tuple(operands), attributes=Attributes(attributes), start=-1, end=-1)
+
+
+def _runs(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Return pairs of contracted dimensions, together what follows each other on both sides."""
+    runs: list[list[tuple[int, int]]] = []
+    for pair in pairs:
+        if runs and (runs[-1][-1][0] + 1, runs[-1][-1][1] + 1) == pair:
+            runs[-1].append(pair)
+        else:
+            runs.append([pair])
+    return runs
+
+
+@register
+@dataclass(frozen=True, slots=True)
+class MergeDepth(Pass):
+    """Puts dimensions together that few products add up over, so that more tiles share them."""
+
+    name: ClassVar[str] = "merge-depth"
+
+    def run(self, module: Module, plan: Plan) -> tuple[Module, Plan]:
+        """Return the module with such products rewritten, new ops on the IPUs of these."""
+        return rewritten_in_place(module, plan, lambda _: {"dot": _merge_depth})
 
 
 @register

@@ -149,8 +149,9 @@ class RaggedDot(Codelet):
     """Contracts groups of lhs along its ragged dimension; operands are lhs, rhs, group sizes.
 
     Free dimensions of rhs may be split, and where one list of sizes serves all, also those of lhs
-    but the ragged one. Where groups lie is known at run time only, so tiles need the whole ragged
-    dimension; they are computed one after the other.
+    but the ragged one, and batch dimensions. Where groups lie is known at run time only, so tiles
+    need the whole ragged dimension; they are computed one after the other. With a `part` of `dot`
+    the depth is cut as a dot product's is, unless that is what is ragged.
     """
 
     name: ClassVar[str] = "ragged_dot"
@@ -160,17 +161,30 @@ class RaggedDot(Codelet):
     """Dimension of rhs that counts groups; -1: it has none."""
 
     def indexing(self, operands: Tensors, results: Tensors) -> Indexing:
-        """Return labels of free dimensions."""
+        """Return labels of pieces, and of batch and free dimensions."""
         lhs, rhs, group_sizes = operands
+        dot = self.dot
         left, right = [ALL] * len(lhs.shape), [ALL] * len(rhs.shape)
         result = [ALL] * len(results[0].shape)
         sizes: list[int] = []
+        if dot.part:
+            left[dot.lhs_contracting[0]] = right[dot.rhs_contracting[0]] = Index(
+                0, dot.part, 0, dot.part
+            )
+            result[0] = Index(0)
+            sizes.append(results[0].shape[0])
         lhs_free, rhs_free = self._free(len(lhs.shape), len(rhs.shape))
         first = len(results[0].shape) - len(rhs_free) - len(lhs_free)
-        for place, d in enumerate(lhs_free):
-            if len(group_sizes.shape) == 1 and d != self.lhs_ragged:
-                left[d] = result[first + place] = Index(len(sizes))
-                sizes.append(lhs.shape[d])
+        if len(group_sizes.shape) == 1:
+            batch = first - len(dot.lhs_batch)
+            for place, (d, other) in enumerate(zip(dot.lhs_batch, dot.rhs_batch, strict=True)):
+                if d != self.lhs_ragged:
+                    left[d] = right[other] = result[batch + place] = Index(len(sizes))
+                    sizes.append(lhs.shape[d])
+            for place, d in enumerate(lhs_free):
+                if d != self.lhs_ragged:
+                    left[d] = result[first + place] = Index(len(sizes))
+                    sizes.append(lhs.shape[d])
         for place, d in enumerate(rhs_free):
             right[d] = result[first + len(lhs_free) + place] = Index(len(sizes))
             sizes.append(rhs.shape[d])
@@ -178,11 +192,24 @@ class RaggedDot(Codelet):
         return Indexing(tuple(sizes), (tuple(left), tuple(right), numbers), (tuple(result),))
 
     def run(self, operands: Blocks, results: Blocks) -> list[Array]:
-        """Contract, on a grid one tile after the other."""
+        """Contract one tile after the other, and one piece of the depth after the other."""
         if results[0].grid:
             dtype = storage_dtype(self.dot.element_type)
             return one_by_one(self.run, operands, results, [dtype])
         lhs, rhs, group_sizes = (block.data for block in operands)
+        part = self.dot.part
+        if not part:
+            return [self._product(lhs, rhs, group_sizes)]
+        pieces = []
+        for low in range(0, part * results[0].part[0], part):
+            a, b = (
+                x[(slice(None),) * d + (slice(low, low + part),)]
+                for x, d in ((lhs, self.dot.lhs_contracting[0]), (rhs, self.dot.rhs_contracting[0]))
+            )
+            pieces.append(self._product(a, b, group_sizes))
+        return [np.stack(pieces)]
+
+    def _product(self, lhs: Array, rhs: Array, group_sizes: Array) -> Array:
         dot = DotDimensions(
             self.dot.lhs_batch,
             self.dot.rhs_batch,
@@ -191,8 +218,7 @@ class RaggedDot(Codelet):
         )
         group = self.rhs_group if self.rhs_group >= 0 else None
         dims = RaggedDotDimensions(dot, self.lhs_ragged, group)
-        computed = ragged_dot(lhs, rhs, group_sizes, dims, self.dot.element_type)
-        return [np.asarray(computed)]
+        return np.asarray(ragged_dot(lhs, rhs, group_sizes, dims, self.dot.element_type))
 
     def work(self, machine: Machine, operands: Tensors, results: Tensors) -> TileWork:
         """Return the work of a product for each group, all of one size; that is an assumption."""
@@ -200,15 +226,16 @@ class RaggedDot(Codelet):
         groups = max(1, group_sizes.shape[-1])
         lhs_free, rhs_free = self._free(len(lhs.shape), len(rhs.shape))
         rows, depth = _size(lhs.shape, lhs_free), _size(lhs.shape, self.dot.lhs_contracting)
+        pieces = results[0].shape[0] if self.dot.part else 1
+        depth = -(-depth // max(1, pieces))
         if self.lhs_ragged in self.dot.lhs_contracting:
             depth = -(-depth // groups)
         elif self.lhs_ragged in lhs_free:
             rows = -(-rows // groups)
         else:
             groups = 1
-        size = Product(
-            groups * _size(lhs.shape, self.dot.lhs_batch), rows, depth, _size(rhs.shape, rhs_free)
-        )
+        products = pieces * groups * _size(lhs.shape, self.dot.lhs_batch)
+        size = Product(products, rows, depth, _size(rhs.shape, rhs_free))
         types = (lhs.element_type, rhs.element_type)
         work = product_work(machine, size, types, results[0].element_type)
         return TileWork(work.cycles, work.cycles)

@@ -61,6 +61,19 @@ def test_ragged_rows() -> None:
     assert not whole[0][7:].any()
 
 
+def test_ragged_rows_of_batches_in_pieces_of_depth() -> None:
+    lhs, rhs = _given("f32", 2, 8, 7), _given("f32", 3, 2, 7, 5)
+    whole = RaggedDot(Dot((0,), (1,), (2,), (2,), "f32"), 1, 0)
+    cut = RaggedDot(Dot((0,), (1,), (2,), (2,), "f32", part=3), 1, 0)
+    given = [lhs, rhs, _groups(2, 0, 5)]
+    sums = check_every_split(whole, given, [Tensor("f32", (2, 8, 5))])
+    pieces = check_every_split(cut, given, [Tensor("f32", (3, 2, 8, 5))])
+    np.testing.assert_array_equal(
+        pieces[0][1, 1, 2:7], lhs.array[1, 2:7, 3:6] @ rhs.array[2, 1, 3:6]
+    )
+    np.testing.assert_array_equal(pieces[0].sum(0), sums[0])
+
+
 def test_ragged_depth() -> None:
     lhs, rhs = _given("f32", 6, 8), _given("f32", 8, 5)
     codelet = RaggedDot(Dot((), (), (1,), (0,), "f32"), 1, -1)
