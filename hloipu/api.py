@@ -263,7 +263,8 @@ def compile_verified(
         begun = _begun(module, options, phase)
         if _has_to_outline(begun, options):
             options = replace(options, outline="on")
-            begun = replace(begun, request=replace(begun.request, outlines=True, is_draft=True))
+            begun = replace(begun, request=replace(begun.request, outlines=True))
+        begun = replace(begun, request=replace(begun.request, is_draft=True))
         with plugins(options):
             passed = continued(begun, Phase.PASSES, phase).for_many_programs()
             lowered = continued(passed, Phase.LOWERED, phase)

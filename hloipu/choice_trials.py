@@ -21,7 +21,7 @@ _TRIALS = 4
 """Programs that are made to find one that fits."""
 _HOPES = 3
 """Of these, with what only may fit. Assumed."""
-_SLOWER = 1.1
+SLOWER = 1.1
 """Times the cycles of an estimate: where a program takes more, others are tried beside it."""
 
 
@@ -39,6 +39,8 @@ class Choice:
     """Whether the best one was compiled, and fits."""
     program: CompiledProgram | None = field(default=None, repr=False)
     """Of the best one, if it was compiled."""
+    per_second: float = 0.0
+    """Micro-batches of it, by that program."""
     notes: tuple[str, ...] = ()
     """What was not looked at, for people."""
 
@@ -69,7 +71,7 @@ def with_trials(
     budget_bytes = machine.chip.tiles_per_ipu * available_bytes(machine)
     is_fitted = is_long(choice.module)
     left = estimates
-    best = most_promising(left, _SLOWER) if is_fitted else choice.best
+    best = most_promising(left, SLOWER) if is_fitted else choice.best
     chosen, rate, least = choice, 0.0, inf
     search = current_search()
 
@@ -98,8 +100,10 @@ def with_trials(
                 slower = _times_slower(program, best)
                 if best.per_second > rate * slower:
                     rate = best.per_second / slower
-                    chosen = replace(choice, best=best, is_tried=True, program=program)
-                if slower < _SLOWER:
+                    chosen = replace(
+                        choice, best=best, is_tried=True, program=program, per_second=rate
+                    )
+                if slower < SLOWER:
                     break
                 left = _as_slow(left, best, slower)
             else:
@@ -112,12 +116,12 @@ def with_trials(
             left = [
                 estimate
                 for estimate in left
-                if estimate.fits and estimate.per_second > rate * _SLOWER
+                if estimate.fits and estimate.per_second > rate * SLOWER
             ]
         if not left:
             break
         may_hope = is_fitted and not rate and number + 1 < _HOPES
-        best = most_promising(left, _SLOWER) if may_hope else choice_of(left)
+        best = most_promising(left, SLOWER) if may_hope else choice_of(left)
     return chosen
 
 

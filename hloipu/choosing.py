@@ -7,7 +7,7 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hloipu.choice_trials import Choice, with_trials
+from hloipu.choice_trials import SLOWER, Choice, with_trials
 from hloipu.compile_request import compile_request
 from hloipu.options.table import Options
 from hloipu.pipelining import pipeline_request
@@ -17,7 +17,7 @@ from hloipu_compiler.distributing import participants
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.memo import Memo, Same
 from hloipu_compiler.partition.placement.handing_down import says_anything
-from hloipu_compiler.partition.search.best import best_of, choice_of
+from hloipu_compiler.partition.search.best import best_of, choice_of, may_fit
 from hloipu_compiler.partition.search.candidate import OFFLOADABLE, Candidate, Estimate
 from hloipu_compiler.partition.search.candidates import Given, candidates_on, swept
 from hloipu_compiler.partition.search.estimates import Step, priced_step
@@ -88,7 +88,10 @@ def _chosen(
         is_thorough = not (divides and is_long(module))
         survey = _surveyed(module, options, is_thorough=is_thorough)
     estimates, notes = survey.estimates, tuple[str, ...]()
-    if divides:
+    # Of a long module a trial of what may fit takes as long as looking for shardings: it says more.
+    hopes = tried is not None and not is_thorough and any(map(may_fit, estimates))
+    hopes = hopes and not any(estimate.fits for estimate in estimates)
+    if divides and not hopes:
         with search.improving(), search.within(search.left() - survey.compile_seconds):
             more, notes = _with_shardings(module, options, survey)
             estimates = [*estimates, *more]
@@ -100,16 +103,28 @@ def _chosen(
     machine = survey.step.machine
     with search.improving():
         choice = with_trials(choice, estimates, options, tried, machine)
-        if choice.is_tried or not divides or len(estimates) > len(survey.estimates):
+        rate, is_over = choice.per_second, len(estimates) > len(survey.estimates)
+        if is_over or not divides or (choice.is_tried and not hopes):
             return choice
-        # No way with whole arrays fits after all, whatever estimates say.
-        estimates = [replace(x, fits=False) for x in estimates]
-        more, notes = _with_shardings(module, options, replace(survey, estimates=estimates))
+        # No way with whole arrays fits after all, or one does alone, whatever estimates say.
+        alone = choice.best.candidate if rate else None
+        estimates = [
+            replace(x, fits=True, per_second=rate)
+            if x.candidate == alone
+            else replace(x, fits=False)
+            for x in estimates
+        ]
+        with search.unhurried(), search.within(_SHARE * seconds_for(module)):
+            more, notes = _with_shardings(module, options, replace(survey, estimates=estimates))
+        if rate:
+            more = [x for x in more if x.fits and x.per_second > rate * SLOWER]
         if not more:
             return choice
-        estimates = [*estimates, *more]
-        choice = Choice(module, best_of(estimates), choice_of(more), len(estimates), notes=notes)
-        return with_trials(choice, more, options, tried, machine)
+        every = [*estimates, *more]
+        rows, best = best_of(every), choice_of(more)
+        divided = Choice(module, rows, best, len(survey.estimates) + len(more), notes=notes)
+        divided = with_trials(divided, more, options, tried, machine)
+        return choice if divided.per_second < rate else divided
 
 
 def _may_divide(module: Module, options: Options) -> bool:

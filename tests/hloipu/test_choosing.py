@@ -16,6 +16,7 @@ from hloipu.training.programs import StepPrograms
 from hloipu_compiler.driver import compile_module
 from hloipu_compiler.ir.graph import Module
 from hloipu_compiler.partition.search.candidate import Candidate, Estimate
+from hloipu_compiler.partition.search.rounds import looked_at
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.errors import UnsupportedError
 from hloipu_runtime.watching import Search, searching
@@ -159,6 +160,41 @@ def test_trials_of_long_modules_begin_with_what_may_fit(monkeypatch: pytest.Monk
     seen.clear()
     with_trials(choice, every[:3], asked(), tried, machine)
     assert seen == [(2, "cheap"), (2, "full")]  # nothing else is left
+
+
+@pytest.mark.parametrize(
+    ("fits", "slower", "searched"),
+    [(True, 1.0, []), (True, 4.0, [True]), (False, 1.0, [False])],
+)
+def test_shardings_of_long_modules_wait_for_trials_of_what_may_fit(
+    fits: bool, slower: float, searched: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None are searched where a program does nearly all that the IPUs can do."""
+    found, made = list[bool](), list[Options]()
+
+    def larger(*given: Any, **named: Any) -> list[Estimate]:
+        return [
+            replace(x, needed_bytes=x.budget_bytes * 6 // 5, fits=False)
+            for x in looked_at(*given, **named)
+        ]
+
+    def shardings(*_: object, fits: bool) -> list[Any]:
+        assert made
+        found.append(fits)
+        return []
+
+    def tried(_: Module, options: Options) -> Any:
+        made.append(options)
+        return Program(Memory(fits=fits))
+
+    monkeypatch.setattr(choosing, "looked_at", larger)
+    monkeypatch.setattr(choosing, "shardings_beside_cuts", shardings)
+    for name in ("choosing", "choice_trials"):
+        monkeypatch.setattr(f"hloipu.{name}.is_long", lambda _: True)
+    monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: slower)
+    choice = chosen(hloipu.verify(TEXT), asked(), tried)
+    assert choice.is_tried is fits
+    assert found == searched
 
 
 def test_where_code_has_no_room_the_next_way_uses_more_ipus(

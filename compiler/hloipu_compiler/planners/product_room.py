@@ -2,7 +2,8 @@
 
 Plans of products rest on guesses at code and on values as if they lay evenly. A program that was
 made tells what is live while each product runs, code, copies and messages with it: a product at a
-moment that lacks bytes is planned again with so many less.
+moment that lacks bytes is planned again with so many less. Buffers on the way to tiles of a dot,
+which no vertex touches, are in no plan; convolutions' plans count messages.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,6 +36,7 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
     rooms = dict(known)
     names = _products(memory.program)
     places = points_of(memory.liveness.region, {key: step for key, (step, _) in names.items()})
+    of_vertices = _of_vertices(memory.program)
     variables_of: dict[tuple[int, str], list[int]] = {}
     for number, variable in enumerate(memory.program.variables):
         variables_of.setdefault((variable.ipu, variable.origin), []).append(number)
@@ -57,10 +59,13 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
         for name, (size, point, found) in worst.items():
             if size > 0:
                 variables = variables_of.get((ipu.ipu, name), [])
-                taken = _live_bytes(memory, ipu, variables, point, found)
-                if name in convolutions:  # whose plans count messages
+                if name in convolutions:
+                    taken = _live_bytes(memory, ipu, variables, point, found)
                     taken += _messages(ipu, variables, point, found)
-                # A product may take more than planned, in buffers on the way to its tiles.
+                else:
+                    variables = [number for number in variables if number in of_vertices]
+                    taken = _live_bytes(memory, ipu, variables, point, found)
+                # A product may take more than planned.
                 allowed = min(taken, known.get((ipu.ipu, name), taken))
                 rooms[ipu.ipu, name] = max(0, allowed - size)
     return rooms
@@ -69,16 +74,24 @@ def product_rooms(memory: MemoryPlan, known: Rooms) -> Rooms:
 def _products(program: Program) -> dict[int, tuple[ComputeSet, dict[int, list[str]]]]:
     """Return by `id` the steps with products, and by IPU the instructions these come from."""
     found: dict[int, tuple[ComputeSet, dict[int, list[str]]]] = {}
-    bodies = (program.body, *program.functions.values())
-    for step in (step for body in bodies for step in steps_within(body, program)):
-        if isinstance(step, ComputeSet):
-            for group in step.groups:
-                codelet = group.codelet
-                if codelet.code_kind == _PRODUCT or codelet.name == Convolution.name:
-                    ipu = program.variables[group.outputs[0].variable].ipu
-                    _, products = found.setdefault(id(step), (step, {}))
-                    products.setdefault(ipu, []).append(group.name)
+    for step in _compute_sets(program):
+        for group in step.groups:
+            codelet = group.codelet
+            if codelet.code_kind == _PRODUCT or codelet.name == Convolution.name:
+                ipu = program.variables[group.outputs[0].variable].ipu
+                _, products = found.setdefault(id(step), (step, {}))
+                products.setdefault(ipu, []).append(group.name)
     return found
+
+
+def _of_vertices(program: Program) -> set[int]:
+    """Return the variables that vertices read or write."""
+    return set().union(*(step.touches for step in _compute_sets(program)))
+
+
+def _compute_sets(program: Program) -> Iterator[ComputeSet]:
+    for body in (program.body, *program.functions.values()):
+        yield from (x for x in steps_within(body, program) if isinstance(x, ComputeSet))
 
 
 def _curves(memory: MemoryPlan, ipu: IpuMemory) -> NDArray[np.int64]:

@@ -40,6 +40,13 @@ def test_only_products_at_moments_that_lack_bytes_take_less() -> None:
         if v.origin == "d" and any(a <= peak <= b for a, b in ranges)
     )
     assert own - lacking - 64 <= rooms[0, "d"] <= own - lacking + 64
+    # A buffer on the way, which no vertex touches, is in no plan.
+    (a,) = (v for v in plan.program.variables if v.origin == "a")
+    buffer = replace(a, origin="d")
+    assert all(x.origin != "a" for x in plan.program.variables if x is not a)
+    variables = tuple(buffer if v is a else v for v in plan.program.variables)
+    renamed = replace(scarce, program=replace(plan.program, variables=variables))
+    assert product_rooms(renamed, {}) == rooms
     again = hloipu.compile(
         TEXT,
         target="bow",
