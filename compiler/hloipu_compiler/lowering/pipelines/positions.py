@@ -210,11 +210,10 @@ class Positions:
                 after = self._after_micro_batch(key, fetched(builder, item.in_loop))
                 item.after = replace(item.in_loop, value=stored(builder, after, item.in_loop))
             else:
-                after = place.after.get(home, item.after)
-                for after in self._totals(key, after):
+                for total in self._totals(key, place.after.get(home, item.after)):
+                    place.after[home] = total
                     additions.append(range(begin, len(steps)))
                     begin = len(steps)
-                place.after[home] = after
                 continue
             additions.append(range(begin, len(steps)))
         # Gradients are added up as soon as they are there, and do not wait for each other.
