@@ -346,7 +346,15 @@ _MOST_PADS = 16
 
 
 def _sum_of_pads(draft: Draft, x: Instruction) -> Instruction | None:
-    """Put terms that are padded with zeros, and meet at their borders, behind one another."""
+    """Put terms that are padded with zeros, and meet at their borders, behind one another.
+
+    Results alone, as gradients are of weights that are read in slices: these are added up in parts.
+    Other sums become one expression with what makes and reads them.
+    """
+    old = draft.old
+    position = old.position.get(x.name, -1)
+    if position < 0 or any(user != old.root for user in old.users[position]):
+        return None
     shape, terms = static(x.shape), _padded_terms(draft, x)
     if shape is None or len(terms) < 2 or "sharding" in x.attributes:
         return None
