@@ -384,7 +384,8 @@ def _sum_of_pads(draft: Draft, x: Instruction) -> Instruction | None:
 
 def _padded_terms(draft: Draft, x: Instruction) -> list[Instruction]:
     """Return the terms of a sum if all are values with zeros around them, else none."""
-    terms, todo = [], list(x.operands)
+    terms: list[Instruction] = []
+    todo = list(x.operands)
     while todo and len(terms) + len(todo) <= _MOST_PADS:
         term = draft.made[todo.pop()]
         if term.opcode == "add":
