@@ -9,6 +9,7 @@ import hloipu
 from hloipu_compiler.lowering.core.values import Apart
 from hloipu_compiler.lowering.ops import movement
 from hloipu_compiler.lowering.pipelines import positions
+from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated_in_parts
 
 HEAD = """HloModule head, input_output_alias={{ {{0}}: (0, {{}}, may-alias) }}
 add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }}
@@ -45,16 +46,15 @@ SLICES = (
 @pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
 @pytest.mark.parametrize("gradient", [WHOLE, SLICES], ids=["product", "slices"])
 def test_parts_add_up_to_the_gradient(
-    gradient: str, reduction: str, engine: Any, monkeypatch: pytest.MonkeyPatch
+    gradient: str, reduction: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of whole numbers and four micro-batches, so that sums and means are exact."""
     taken: list[Apart] = []
 
     def parts(builder: Any, total: Any, gradient: Apart, *how: Any) -> Any:
         taken.append(gradient)
-        return in_parts(builder, total, gradient, *how)
+        return accumulated_in_parts(builder, total, gradient, *how)
 
-    in_parts = positions.accumulated_in_parts
     monkeypatch.setattr(positions, "accumulated_in_parts", parts)
     monkeypatch.setattr(movement, "_LARGE_PARTS", 1 << 20)
     program = hloipu.compile(
