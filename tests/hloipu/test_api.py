@@ -206,9 +206,9 @@ def test_what_does_not_fit_is_compiled_with_smaller_plans() -> None:
     asked = resolve("compile", {"target": "bow", "available_memory_proportion": 1.0}).options
     module = parse(PRODUCTS)
     assert not compile_once(module, asked).fits
-    made = compile_verified(module, asked)
-    assert made.fits
-    assert made.options["available_memory_proportion"] == 0.5
-    assert not compile_once(module, replace(asked, available_memory_proportion=0.75)).fits
-    smaller = replace(asked, available_memory_proportion=0.5)
-    assert made.program == compile_once(module, smaller).program
+    fitting = compile_verified(module, asked)
+    assert fitting.fits
+    # Products are planned by what each has room for, which all may share out as evenly.
+    shared = compile_once(module, replace(asked, available_memory_proportion=0.5))
+    assert shared.fits
+    assert fitting.estimate().lower_bound_cycles <= 1.05 * shared.estimate().lower_bound_cycles

@@ -68,7 +68,7 @@ def test_large_copies_stand_alone_and_small_ones_together() -> None:
 
 
 def test_what_does_not_fit_otherwise_is_found_with_weights_beside() -> None:
-    small = options(4, bytes_per_tile=425_984)
+    small = options(4, bytes_per_tile=393_216)
     there = priced(module(), small)
     plain = [there.estimate(candidate) for candidate in candidates_on(there, 1)]
     assert not any(x.fits for x in plain)
