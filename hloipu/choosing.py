@@ -89,9 +89,13 @@ def _chosen(
         survey = _surveyed(module, options, is_thorough=is_thorough)
     estimates, notes = survey.estimates, tuple[str, ...]()
     # Of a long module a trial of what may fit takes as long as looking for shardings: it says more.
-    hopes = tried is not None and not is_thorough and any(map(may_fit, estimates))
-    hopes = hopes and not any(estimate.fits for estimate in estimates)
-    if divides and not hopes:
+    tries_first = (
+        tried is not None
+        and not is_thorough
+        and any(map(may_fit, estimates))
+        and not any(estimate.fits for estimate in estimates)
+    )
+    if divides and not tries_first:
         with search.improving(), search.within(search.left() - survey.compile_seconds):
             more, notes = _with_shardings(module, options, survey)
             estimates = [*estimates, *more]
@@ -103,28 +107,38 @@ def _chosen(
     machine = survey.step.machine
     with search.improving():
         choice = with_trials(choice, estimates, options, tried, machine)
-        rate, is_over = choice.per_second, len(estimates) > len(survey.estimates)
-        if is_over or not divides or (choice.is_tried and not hopes):
+        has_shardings = len(estimates) > len(survey.estimates)
+        if not divides or has_shardings or (choice.is_tried and not tries_first):
             return choice
-        # No way with whole arrays fits after all, or one does alone, whatever estimates say.
-        alone = choice.best.candidate if rate else None
-        estimates = [
-            replace(x, fits=True, per_second=rate)
-            if x.candidate == alone
-            else replace(x, fits=False)
-            for x in estimates
-        ]
-        with search.unhurried(), search.within(_SHARE * seconds_for(module)):
-            more, notes = _with_shardings(module, options, replace(survey, estimates=estimates))
-        if rate:
-            more = [x for x in more if x.fits and x.per_second > rate * SLOWER]
-        if not more:
-            return choice
-        every = [*estimates, *more]
-        rows, best = best_of(every), choice_of(more)
-        divided = Choice(module, rows, best, len(survey.estimates) + len(more), notes=notes)
-        divided = with_trials(divided, more, options, tried, machine)
-        return choice if divided.per_second < rate else divided
+        return _divided(choice, replace(survey, estimates=estimates), options, tried)
+
+
+def _divided(
+    choice: Choice,
+    survey: "_Survey",
+    options: Options,
+    tried: Callable[[Module, Options], CompiledProgram],
+) -> Choice:
+    """Return a choice that divides arrays if it is faster than `choice`, a program, or that fails.
+
+    Nothing else of the survey fits, whatever estimates say.
+    """
+    module, search, rate = choice.module, current_search(), choice.per_second
+    alone = choice.best.candidate if rate else None
+    estimates = [
+        replace(x, fits=True, per_second=rate) if x.candidate == alone else replace(x, fits=False)
+        for x in survey.estimates
+    ]
+    with search.unhurried(), search.within(_SHARE * seconds_for(module)):
+        more, notes = _with_shardings(module, options, replace(survey, estimates=estimates))
+    if rate:
+        more = [x for x in more if x.fits and x.per_second > rate * SLOWER]
+    if not more:
+        return choice
+    rows, looked_at = best_of([*estimates, *more]), len(estimates) + len(more)
+    divided = Choice(module, rows, choice_of(more), looked_at, notes=notes)
+    divided = with_trials(divided, more, options, tried, survey.step.machine)
+    return choice if divided.per_second < rate else divided
 
 
 def _may_divide(module: Module, options: Options) -> bool:
