@@ -98,11 +98,12 @@ def redistribution(
         if met + more < messages and both.price < best.price:
             best = both
     code_cycles = max(code_price)
-    for via in routes(shape, lying, wanted, machine.chip.tiles_per_ipu):
-        first, _ = by_one(lying, via)
-        if first.at(code_cycles) < best.at(code_cycles):
-            both = _by_two(first, via, by_one(via, wanted)[0])
-            best = min(best, both, key=lambda x: x.at(code_cycles))
+    if code_cycles:
+        for via in routes(shape, lying, wanted, machine.chip.tiles_per_ipu):
+            first, _ = by_one(lying, via)
+            if first.at(code_cycles) < best.at(code_cycles):
+                both = _by_two(first, via, by_one(via, wanted)[0])
+                best = min(best, both, key=lambda x: x.at(code_cycles))
     return best
 
 

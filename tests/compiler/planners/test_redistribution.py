@@ -112,20 +112,6 @@ def test_a_way_over_other_tiles_is_looked_for_from_24_messages_on() -> None:
     assert [at for at, via in gathered.items() if via] == [(24, 16), (24, 64), (40, 16), (40, 64)]
 
 
-def test_rows_become_columns_by_way_of_square_blocks() -> None:
-    """A tile would receive one element from each of 255 others; so it is 16 from 15, twice."""
-    rows, columns = (
-        _rows(256, 256, 256),
-        Mapping(row_major((256,), 0), (whole(256), Span(0, 1, 0, 1))),
-    )
-    found = redistribution(BOW, "f32", (256, 256), rows, columns)
-    assert found.via is not None
-    assert found.via.tiles.extents == (16, 16)
-    assert found.via.block == (16, 16)
-    # Straight: three cycles a message, a barrier and the beginning, and 255 words in 8-byte steps.
-    assert found.cycles < 255 * 3 + 9 + 74 + 126 + 255 * 4 // 8
-
-
 def test_where_code_is_dear_blocks_between_both_take_fewer_messages() -> None:
     """From rows to columns and batches each tile would receive 43 messages from each of 4 rows."""
     shape = (32, 128, 768)
