@@ -41,10 +41,19 @@ SLICES = (
   g = f32[16,{N}] add(s2, p0)"""
 )
 
+READ = f"""{SLICES}
+  sum = f32[] reduce(d3, zero), dimensions={{0,1}}, to_apply=add
+  sums = f32[16,{N // 4}] broadcast(sum), dimensions={{}}
+  scaled = f32[16,{N // 4}] multiply(d0, sums)
+  read = f32[16,8] dot(scaled, y0), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+  reads = f32[] reduce(read, zero), dimensions={{0,1}}, to_apply=add
+  late = f32[] add(reads, loss)"""
+"""A part is read by others, after its gradient is there: what they make does not take its place."""
+
 
 @pytest.mark.parametrize("engine", ["functional", "exact"])
 @pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
-@pytest.mark.parametrize("gradient", [WHOLE, SLICES], ids=["product", "slices"])
+@pytest.mark.parametrize("gradient", [WHOLE, SLICES, READ], ids=["product", "slices", "read"])
 def test_parts_add_up_to_the_gradient(
     gradient: str, reduction: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,8 +66,11 @@ def test_parts_add_up_to_the_gradient(
 
     monkeypatch.setattr(positions, "accumulated_in_parts", parts)
     monkeypatch.setattr(movement, "_LARGE_PARTS", 1 << 20)
+    text = HEAD.format(n=N, gradient=gradient)
+    if gradient == READ:
+        text = text.replace("loss)\n}", "late)\n}")
     program = hloipu.compile(
-        HEAD.format(n=N, gradient=gradient), target="tiny", cache=False, micro_batches=4,
+        text, target="tiny", cache=False, micro_batches=4,
         reduction=reduction, feed={"data": (1, 2)}, available_memory_proportion=0.02,
     )  # fmt: skip
     assert bool(taken) == (reduction != "running_mean")
