@@ -119,7 +119,7 @@ def _chosen(
         if rate:
             more = [x for x in more if x.fits and x.per_second > rate * SLOWER]
         if not more:
-            return choice
+            return replace(choice, notes=notes or choice.notes)
         every = [*estimates, *more]
         rows, best = best_of(every), choice_of(more)
         divided = Choice(module, rows, best, len(survey.estimates) + len(more), notes=notes)
