@@ -65,7 +65,8 @@ def test_parts_add_up_to_the_gradient(
         return accumulated_in_parts(builder, total, gradient, *how)
 
     monkeypatch.setattr(positions, "accumulated_in_parts", parts)
-    monkeypatch.setattr(movement, "_LARGE_PARTS", 1 << 20)
+    for constant in ("_LARGE_PARTS", "_ROOMS"):
+        monkeypatch.setattr(movement, constant, 1 << 20)
     text = HEAD.format(n=N, gradient=gradient)
     if gradient == READ:
         text = text.replace("loss)\n}", "late)\n}")
@@ -87,3 +88,13 @@ def test_parts_add_up_to_the_gradient(
     total = sum(x.T @ y for x, y in fed)
     wanted = start - (total if reduction == "sum" else total / 4)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0 if reduction == "sum" else 1e-5)
+
+
+def test_where_there_is_room_parts_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part would take two exchanges, next to one of the whole."""
+    monkeypatch.setattr(movement, "_LARGE_PARTS", 1 << 20)
+    monkeypatch.delattr(positions, "accumulated_in_parts")
+    hloipu.compile(
+        HEAD.format(n=N, gradient=SLICES), target="tiny", cache=False, micro_batches=4,
+        feed={"data": (1, 2)},
+    )  # fmt: skip
