@@ -134,7 +134,7 @@ def _divided(
     if rate:
         more = [x for x in more if x.fits and x.per_second > rate * SLOWER]
     if not more:
-        return choice
+        return replace(choice, notes=notes or choice.notes)
     rows, looked_at = best_of([*estimates, *more]), len(estimates) + len(more)
     divided = Choice(module, rows, choice_of(more), looked_at, notes=notes)
     divided = with_trials(divided, more, options, tried, survey.step.machine)

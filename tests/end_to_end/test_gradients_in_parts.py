@@ -41,10 +41,19 @@ SLICES = (
   g = f32[16,{N}] add(s2, p0)"""
 )
 
+READ = f"""{SLICES}
+  sum = f32[] reduce(d3, zero), dimensions={{0,1}}, to_apply=add
+  sums = f32[16,{N // 4}] broadcast(sum), dimensions={{}}
+  scaled = f32[16,{N // 4}] multiply(d0, sums)
+  read = f32[16,8] dot(scaled, y0), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+  reads = f32[] reduce(read, zero), dimensions={{0,1}}, to_apply=add
+  late = f32[] add(reads, loss)"""
+"""A part is read by others, after its gradient is there: what they make does not take its place."""
+
 
 @pytest.mark.parametrize("engine", ["functional", "exact"])
 @pytest.mark.parametrize("reduction", ["sum", "mean", "running_mean"])
-@pytest.mark.parametrize("gradient", [WHOLE, SLICES], ids=["product", "slices"])
+@pytest.mark.parametrize("gradient", [WHOLE, SLICES, READ], ids=["product", "slices", "read"])
 def test_parts_add_up_to_the_gradient(
     gradient: str, reduction: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,9 +65,13 @@ def test_parts_add_up_to_the_gradient(
         return accumulated_in_parts(builder, total, gradient, *how)
 
     monkeypatch.setattr(positions, "accumulated_in_parts", parts)
-    monkeypatch.setattr(movement, "_LARGE_PARTS", 1 << 20)
+    for constant in ("_LARGE_PARTS", "_ROOMS"):
+        monkeypatch.setattr(movement, constant, 1 << 20)
+    text = HEAD.format(n=N, gradient=gradient)
+    if gradient == READ:
+        text = text.replace("loss)\n}", "late)\n}")
     program = hloipu.compile(
-        HEAD.format(n=N, gradient=gradient), target="tiny", cache=False, micro_batches=4,
+        text, target="tiny", cache=False, micro_batches=4,
         reduction=reduction, feed={"data": (1, 2)}, available_memory_proportion=0.02,
     )  # fmt: skip
     assert bool(taken) == (reduction != "running_mean")
@@ -75,3 +88,13 @@ def test_parts_add_up_to_the_gradient(
     total = sum(x.T @ y for x, y in fed)
     wanted = start - (total if reduction == "sum" else total / 4)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=0 if reduction == "sum" else 1e-5)
+
+
+def test_where_there_is_room_parts_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part would take two exchanges, next to one of the whole."""
+    monkeypatch.setattr(movement, "_LARGE_PARTS", 1 << 20)
+    monkeypatch.delattr(positions, "accumulated_in_parts")
+    hloipu.compile(
+        HEAD.format(n=N, gradient=SLICES), target="tiny", cache=False, micro_batches=4,
+        feed={"data": (1, 2)},
+    )  # fmt: skip

@@ -181,7 +181,7 @@ def test_shardings_of_long_modules_wait_for_trials_of_what_may_fit(
     def shardings(*_: object, fits: bool) -> list[Any]:
         assert made
         found.append(fits)
-        return []
+        raise UnsupportedError("E0475", "an op that is not divided")
 
     def tried(_: Module, options: Options) -> Any:
         made.append(options)
@@ -195,6 +195,7 @@ def test_shardings_of_long_modules_wait_for_trials_of_what_may_fit(
     choice = chosen(hloipu.verify(TEXT), asked(), tried)
     assert choice.is_tried is fits
     assert found == searched
+    assert ["not divided" in note for note in choice.notes] == [True] * len(searched)
 
 
 def test_where_code_has_no_room_the_next_way_uses_more_ipus(

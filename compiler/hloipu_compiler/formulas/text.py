@@ -51,8 +51,9 @@ class Text:
 
     def number(self, kind: str, value: float) -> "Value":
         """Append a number."""
-        is_float = kind[0] in "fb"
-        text = repr(float(value)) if is_float else str(int(value))
+        text = repr(float(value)) if kind[0] in "fbc" else str(int(value))
+        if kind[0] == "c":
+            text = f"({text}, 0)"
         return self.add("constant", kind, (), text)
 
     def full(self, kind: str, dims: Sequence[int], value: float) -> "Value":

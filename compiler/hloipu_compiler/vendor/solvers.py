@@ -130,8 +130,6 @@ def _singular_values(call: Call) -> Sequence[Value]:
     kind, batch, (m, n) = a.kind, a.dims[:-2], a.dims[-2:]
     gives_v = "gesvdj" in call.target or "gesvdp" in call.target
     call.need(len(call.results) == 5, "it gives five arrays")
-    if gives_v and kind[0] == "c":
-        raise call.unsupported("it gives V of complex numbers", "print the module for CPUs")
     is_whole, has_vectors = call.flag("full_matrices"), call.flag("compute_uv")
     k = min(m, n)
     sides = [(kind, (*batch, m, m if is_whole else k)), (kind, (*batch, n if is_whole else k, n))]
@@ -142,6 +140,10 @@ def _singular_values(call: Call) -> Sequence[Value]:
     if gives_v:
         order = (*range(len(batch)), len(batch) + 1, len(batch))
         right = vt.transposed(order)
+        if kind[0] == "c":
+            real = call.results[1][0]
+            conjugate = right.unary("real", real), -right.unary("imag", real)
+            right = call.text.add("complex", kind, right.dims, ", ".join(x.name for x in conjugate))
     if call.flag("transposed", default=False):
         left, right = right, left
     vectors = [

@@ -29,6 +29,10 @@ def _matrices(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+def _complex(*shape: int) -> np.ndarray:
+    return (_matrices(*shape) + 1j * _matrices(*shape)).astype(np.complex64)
+
+
 def _same(found: Any, wanted: Any) -> None:
     np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=2e-5)
 
@@ -75,10 +79,11 @@ def test_eigenvalues(platform: str) -> None:
 @pytest.mark.parametrize("algorithm", ["JACOBI", "QR", "POLAR"])
 @pytest.mark.parametrize("shape", [(6, 4), (2, 4, 6), (40, 36)])
 @pytest.mark.parametrize("is_whole", [False, True])
+@pytest.mark.parametrize("numbers", [_matrices, _complex])
 def test_singular_values(
-    platform: str, algorithm: str, shape: tuple[int, ...], is_whole: bool
+    platform: str, algorithm: str, shape: tuple[int, ...], is_whole: bool, numbers: Any
 ) -> None:
-    a = _matrices(*shape)
+    a = numbers(*shape)
     how = jax.lax.linalg.SvdAlgorithm[algorithm]
 
     def svd(x: Any) -> Any:
@@ -107,18 +112,22 @@ def test_tridiagonal_systems(platform: str) -> None:
     _same(whole @ x, b)
 
 
-def test_cholesky_after_optimisation() -> None:
-    text = """HloModule chol
-ENTRY e {
-  a = f32[3,3] parameter(0)
-  c = (f32[3,3], f32[64], s32[]) custom-call(a), custom_call_target="__cusolver$cholesky",
-    backend_config={"lower":true}
-  ROOT l = f32[3,3] get-tuple-element(c), index=0
-}"""
-    x = _matrices(3, 3)
-    a = x @ x.T + 3 * np.eye(3, dtype=np.float32)
-    factor = np.tril(hloipu.compile(text).run(a).outputs[0])
-    _same(factor @ factor.T, a)
+@pytest.mark.parametrize(("kind", "numbers"), [("f32", _matrices), ("c64", _complex)])
+def test_cholesky_after_optimisation(kind: str, numbers: Any) -> None:
+    text = f"""HloModule chol
+ENTRY e {{
+  a = {kind}[3,3] parameter(0)
+  c = ({kind}[3,3], {kind}[64], s32[]) custom-call(a), custom_call_target="__cusolver$cholesky",
+    backend_config={{"lower":true}}
+  ROOT r = ({kind}[3,3], {kind}[64], s32[]) copy(c)
+}}"""
+    x = numbers(3, 3)
+    a = x @ x.conj().T + 3 * np.eye(3, dtype=x.dtype)
+    factor, workspace, info = (np.asarray(x) for x in hloipu.compile(text).run(a).outputs)
+    factor = np.tril(factor)
+    _same(factor @ factor.conj().T, a)
+    assert not workspace.any()
+    assert not info
 
 
 def test_what_does_not_fit() -> None:

@@ -139,9 +139,10 @@ class LastUses:
         return ends
 
     def _extend(self, leaf: Value, end: int) -> None:
-        value = value_on_tiles(leaf)
-        if value is not None:
-            self._ends[value] = max(self._ends.get(value, -1), end)
+        for part in leaf.parts if isinstance(leaf, Apart) else (leaf,):
+            value = value_on_tiles(part)
+            if value is not None:
+                self._ends[value] = max(self._ends.get(value, -1), end)
 
     def is_read_after(self, position: int, leaf: Value) -> bool:
         """Whether a leaf is read by the instruction at a position, or later."""

@@ -187,7 +187,10 @@ def _slice(context: LoweringContext) -> Sequence[Value]:
 
 _LARGE_PARTS = 20
 """Of the memory of all tiles, that an array has to take to be added up in parts: these take an
-exchange each. Assumed."""
+exchange each way. Assumed."""
+_ROOMS = 2
+"""Times its size that values that are alive leave over where an array is put together: whole it is
+added up in a fraction of the time. Assumed: estimates leave out buffers."""
 
 
 @lowers("concatenate")
@@ -199,11 +202,17 @@ def _concatenate(context: LoweringContext) -> Sequence[Value]:
         return [context.builder.assembled(*context.results[0], [])]
     apart = Apart(parts, dimension, context.shape.dimensions)
     builder = context.builder
-    memory_bytes = builder.tile_count * builder.machine.memory.bytes_per_tile
-    size = prod(apart.shape) * ELEMENT_TYPES[apart.element_type].bits // 8
-    if _LARGE_PARTS * size > memory_bytes and context.is_added_up:
+    if context.is_added_up and _is_scarce(builder, apart):
         return [apart]
     return [builder.tile_tensor(apart)]
+
+
+def _is_scarce(builder: Builder, apart: Apart) -> bool:
+    """Whether an array is large, and what is left has no room for it."""
+    memory_bytes = builder.tile_count * builder.machine.memory.bytes_per_tile
+    size = prod(apart.shape) * ELEMENT_TYPES[apart.element_type].bits // 8
+    left_bytes = memory_bytes * builder.free_percent // 100
+    return _LARGE_PARTS * size > memory_bytes and _ROOMS * size > left_bytes
 
 
 @lowers("pad")

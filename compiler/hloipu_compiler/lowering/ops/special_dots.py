@@ -26,7 +26,7 @@ def _ragged_dot(context: LoweringContext) -> Sequence[Value]:
     operands = [context.tile_tensor(n) for n in range(3)]
     builder, (kind, shape) = context.builder, context.results[0]
     budget_bytes = builder.machine.memory.bytes_per_tile * builder.tuning_here.memory_percent // 100
-    tried = list(_tried(builder, codelet, operands, Tensor(kind, shape)))
+    tried = list(_tried(builder, codelet, operands, Tensor(kind, shape))) if all(shape) else []
     if not tried:
         return compute_spread(builder, codelet, operands, context.results)
     fitting = [x for x in tried if x.stage.held_bytes <= budget_bytes]

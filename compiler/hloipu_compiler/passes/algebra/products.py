@@ -65,8 +65,8 @@ _MOST_PIECES = 64
 _MOVES = frozenset("broadcast copy reshape reverse slice transpose".split())
 _MANY_PRODUCTS = 1 << 21
 """Of complex numbers: for fewer the steps of four products take more than their loop; assumed."""
-_BLOCK = 256
-"""Results that a tile makes of a piece: 16 rows of 16 columns, which an AMP unit takes at once."""
+_BLOCK = 16
+"""Rows, and columns, of results that a tile makes of a piece: an AMP unit takes so many at once."""
 _FEW_TIMES = 8
 """That the largest dimension is too short: for less than that, operands whose other readers want
 them as they are would be moved for little (assumed, by steps of networks)."""
@@ -254,7 +254,11 @@ def _merge_depth(draft: Draft, x: Instruction) -> Instruction | None:
         return None
     sizes = [side.dimensions for side in sides if side is not None]
     depth = [sizes[0][d] for d in named[0]]
-    blocks = -(-shape.element_count // _BLOCK)
+    batch = [x.attributes.integers(f"{side}_batch_dims") for side in _SIDES]
+    blocks = prod(sizes[0][d] for d in batch[0])
+    for n, side_sizes in enumerate(sizes):
+        free = (k for d, k in enumerate(side_sizes) if d not in named[n] and d not in batch[n])
+        blocks *= -(-prod(free) // _BLOCK)
     wanted = min(prod(depth) // _LINE, _MANY_PIECES // max(1, blocks))
     if wanted < _FEW_TIMES * max(depth):
         return None
@@ -272,9 +276,8 @@ def _merge_depth(draft: Draft, x: Instruction) -> Instruction | None:
         )
         operands.append(draft.add(x, "reshape", whole, (x.operands[n],)))
         attributes[f"{side}_contracting_dims"] = tuple(kept.index(run[0][n]) for run in runs)
-        batch = x.attributes.integers(f"{side}_batch_dims")
-        if batch:
-            attributes[f"{side}_batch_dims"] = tuple(map(kept.index, batch))
+        if batch[n]:
+            attributes[f"{side}_batch_dims"] = tuple(map(kept.index, batch[n]))
     return x._replace(operands=tuple(operands), attributes=Attributes(attributes), start=-1, end=-1)
 
 

@@ -50,6 +50,20 @@ def test_many_ragged_rows_are_cut_in_depth() -> None:
     assert ragged < 8 * plain
 
 
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(0, 65, 33), (3, 65, 0), (3, 0, 5)])
+def test_ragged_dots_of_nothing(rows: int, depth: int, columns: int) -> None:
+    text = f"""HloModule ragged
+    ENTRY e {{
+      x = f32[{rows},{depth}] parameter(0)
+      w = f32[2,{depth},{columns}] parameter(1)
+      g = s32[2] parameter(2)
+      ROOT r = f32[{rows},{columns}] ragged-dot(x, w, g), lhs_contracting_dims={{1}},
+        rhs_contracting_dims={{1}}, lhs_ragged_dims={{0}}, rhs_group_dims={{0}}
+    }}"""
+    x, w = (np.ones(shape, np.float32) for shape in ((rows, depth), (2, depth, columns)))
+    same_on_tiles(text, MACHINES["tiny"], [x, w, np.asarray([rows, 0], np.int32)])
+
+
 @pytest.mark.parametrize("machine", MACHINES)
 def test_scaled_blocks(machine: str) -> None:
     text = """HloModule scaled
