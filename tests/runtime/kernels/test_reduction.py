@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hloipu_runtime.kernels.core.monoids import identity
+from hloipu_runtime.kernels.elementwise.binary import binary
 from hloipu_runtime.kernels.reduction import arg_extremum, reduce, rows_reduced
 from hloipu_runtime.kernels.reduction_regions import SEQUENTIAL_STEPS
 from tests.support.cases import each
@@ -110,6 +111,15 @@ def test_extrema_propagate_nan_and_order_zeros(axis: int) -> None:
     assert np.signbit(greatest[1:4]).tolist() == [False, False, True]
     assert np.signbit(least[1:4]).tolist() == [True, True, True]
     assert least[4] == -np.inf
+
+
+@each("monoid", ["maximum", "minimum"])
+@each("init", [0.0, -0.0, 3.0])
+def test_nan_of_an_extremum_stays_one_in_what_is_made_of_it(monoid: Any, init: float) -> None:
+    x = np.ones((40, 9), np.float32)
+    x[:, 2] = np.nan
+    (found,) = reduce([x], [np.asarray(np.float32(init))], (1,), monoid, ["bf16"])
+    assert np.isnan(binary("multiply", found, found, "bf16")).all()
 
 
 @each("dtype", [np.float32, np.float64, np.int8, np.uint32, np.bool_])

@@ -40,11 +40,13 @@ def from_total_order_keys(keys: Array, dtype: np.dtype[Any], out: Array | None =
 
 
 def extremum_keys(x: Array, monoid: str) -> Array:
-    """Return keys whose integer minimum or maximum is the float one: a NaN of any sign wins."""
+    """Return keys whose integer minimum or maximum is the float one: a NaN of any sign wins.
+
+    All become one NaN, whose payload is as short as that of narrow floats is.
+    """
     keys = total_order_keys(x)
-    winner = _highest(keys) if monoid == "maximum" else ~_highest(keys)
-    # The extreme keys are the NaNs with every bit set, of either sign.
-    np.copyto(keys, winner, where=np.isnan(x))
+    winner = total_order_keys(np.array(np.nan, x.dtype))
+    np.copyto(keys, winner if monoid == "maximum" else ~winner, where=np.isnan(x))
     return keys
 
 

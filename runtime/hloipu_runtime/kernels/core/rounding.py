@@ -62,6 +62,8 @@ class _Rounder:
     """The power of two that makes the wide dtype overflow just where the grid does."""
     back: Array
     """One over it."""
+    kept: Array
+    """The bits that a number of the grid may have."""
 
 
 def _constant(value: float, dtype: Any) -> Array:
@@ -90,6 +92,7 @@ def _rounder(element_type: str, dtype: np.dtype[Any]) -> _Rounder:
         lift=_constant(lift, bits),
         beyond=_constant(2.0 ** (bias - highest), dtype),
         back=_constant(2.0 ** (highest - bias), dtype),
+        kept=_constant(-(1 << (mantissa_bits - grid.mantissa_bits)) % (2 * sign), bits),
     )
 
 
@@ -346,6 +349,8 @@ def _settle_overflow(rounded: Array, nans: Array | None, by: _Rounder) -> None:
         np.copyto(rounded, np.copysign(rounded.dtype.type(np.nan), rounded), where=beyond)
     if nans is not None:
         np.copyto(rounded, -0.0, where=nans)
+    whole = rounded.view(by.bits)
+    np.bitwise_and(whole, by.kept, whole)  # a NaN's payload, too, is one of the grid
 
 
 def _round_to_powers_of_two(x: Array, out: Array) -> None:

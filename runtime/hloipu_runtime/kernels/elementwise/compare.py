@@ -117,7 +117,7 @@ def choose_by_mask(mask: Array, yes: Array, no: Array, out: Array | None) -> Arr
     t, f = _as(yes, bits), _as(no, bits)
     if out is None:
         out = np.empty(np.broadcast_shapes(mask.shape, t.shape, f.shape), dtype)
-    elif np.may_share_memory(out, mask) or (f.ndim and np.may_share_memory(out, f)):
+    elif np.may_share_memory(out, mask) or np.may_share_memory(out, f):
         out = np.empty(out.shape, dtype)  # both are read after it is written to
     made = _as(out, bits)
     if t.ndim or f.ndim:

@@ -147,44 +147,6 @@ def test_select(size: int, element_type: str, over: int | None) -> None:
     np.testing.assert_array_equal(found, want)
 
 
-@pytest.mark.parametrize("element_type", ["f32", "s8", "f64", "pred", "c64", "s32"])
-@pytest.mark.parametrize("over", [None, 1, 2, 3])
-def test_choices_by_one_predicate_in_blocks(element_type: str, over: int | None) -> None:
-    random = np.random.default_rng(6)
-    holds, less = (random.random(LARGE) < 0.5 for _ in range(2))
-    dtype = storage_dtype(element_type)
-    is_pred = element_type == "pred"
-    drawn = [random.integers(0, 256, LARGE * dtype.itemsize).astype(np.uint8) for _ in range(3)]
-    x, y, z = (bits < 128 if is_pred else bits.view(dtype) for bits in drawn)
-    one, two, nothing = (
-        node("constant", t="pred", value=text) if is_pred else number_node(n, element_type)
-        for n, text in ((1, "true"), (2, "true"), (0, "false"))
-    )
-    nodes = (
-        one, two, nothing,  # 5, 6, 7
-        node("select", 0, 2, 3, t=element_type),  # 8
-        node("select", 0, 4, 8, t=element_type),
-        node("select", 1, 9, 2, t=element_type),
-        node("select", 0, 5, 6, t=element_type),
-        node("select", 0, 7, 3, t=element_type),
-        node("select", 0, 4, 7, t=element_type),
-        node("select", 0, 5, 4, t=element_type),
-    )  # fmt: skip
-    results = (8, 9, 10, 11, 12, 13, 14)
-    expression = Expression(("pred", "pred", *[element_type] * 3), nodes, results)
-    first = np.where(holds, x, y)
-    second = np.where(holds, z, first)
-    n1, n2, n0 = (value_of(str(dict(n.parameters)["value"]), element_type) for n in nodes[:3])
-    wanted = [
-        first, second, np.where(less, second, x), np.where(holds, n1, n2), np.where(holds, n0, y),
-        np.where(holds, z, n0), np.where(holds, n1, z),
-    ]  # fmt: skip
-    outs = None if over is None else [None] * 6 + [(x, y, z)[over - 1]]
-    found = evaluate(expression, [holds, less, x, y, z], outs)
-    for made, want in zip(found, wanted, strict=True):
-        assert made.tobytes() == want.astype(dtype).tobytes()
-
-
 @pytest.mark.parametrize("size", [8, LARGE])
 def test_select_of_numbers_and_by_one_predicate(size: int) -> None:
     x = np.linspace(-1, 1, size, dtype=np.float32)

@@ -3,8 +3,17 @@
 import numpy as np
 import pytest
 
+from hloipu_runtime.codelets.core.constants import number_node, value_of
 from hloipu_runtime.codelets.core.expression import Expression, Node, evaluate
 from hloipu_runtime.kernels.core.blocks import BLOCK_ELEMENTS
+from hloipu_runtime.kernels.core.storage import storage_dtype
+
+_LARGE = 70_001
+"""Several blocks, the last of them short."""
+
+
+def _node(op: str, *arguments: int, t: str, **parameters: str) -> Node:
+    return Node(op, arguments, t, tuple(parameters.items()))
 
 
 def constant(value: float) -> Node:
@@ -59,3 +68,41 @@ def test_operands_that_repeat_along_short_rows(columns: int, turned: bool) -> No
     )
     (made,) = evaluate(Expression(("f32",) * 3, nodes, (5,)), [x, by_row, by_column])
     np.testing.assert_array_equal(made, (x * by_row + by_column) * by_row)
+
+
+@pytest.mark.parametrize("element_type", ["f32", "s8", "f64", "pred", "c64", "s32"])
+@pytest.mark.parametrize("over", [None, 1, 2, 3])
+def test_choices_by_one_predicate_in_blocks(element_type: str, over: int | None) -> None:
+    random = np.random.default_rng(6)
+    holds, less = (random.random(_LARGE) < 0.5 for _ in range(2))
+    dtype = storage_dtype(element_type)
+    is_pred = element_type == "pred"
+    drawn = [random.integers(0, 256, _LARGE * dtype.itemsize).astype(np.uint8) for _ in range(3)]
+    x, y, z = (bits < 128 if is_pred else bits.view(dtype) for bits in drawn)
+    one, two, nothing = (
+        _node("constant", t="pred", value=text) if is_pred else number_node(n, element_type)
+        for n, text in ((1, "true"), (2, "true"), (0, "false"))
+    )
+    nodes = (
+        one, two, nothing,  # 5, 6, 7
+        _node("select", 0, 2, 3, t=element_type),  # 8
+        _node("select", 0, 4, 8, t=element_type),
+        _node("select", 1, 9, 2, t=element_type),
+        _node("select", 0, 5, 6, t=element_type),
+        _node("select", 0, 7, 3, t=element_type),
+        _node("select", 0, 4, 7, t=element_type),
+        _node("select", 0, 5, 4, t=element_type),
+    )  # fmt: skip
+    results = (8, 9, 10, 11, 12, 13, 14)
+    expression = Expression(("pred", "pred", *[element_type] * 3), nodes, results)
+    first = np.where(holds, x, y)
+    second = np.where(holds, z, first)
+    n1, n2, n0 = (value_of(str(dict(n.parameters)["value"]), element_type) for n in nodes[:3])
+    wanted = [
+        first, second, np.where(less, second, x), np.where(holds, n1, n2), np.where(holds, n0, y),
+        np.where(holds, z, n0), np.where(holds, n1, z),
+    ]  # fmt: skip
+    outs = None if over is None else [None] * 6 + [(x, y, z)[over - 1]]
+    found = evaluate(expression, [holds, less, x, y, z], outs)
+    for made, want in zip(found, wanted, strict=True):
+        assert made.tobytes() == want.astype(dtype).tobytes()

@@ -17,6 +17,7 @@ from hloipu_runtime.kernels.core.rounding import (
 )
 from hloipu_runtime.kernels.core.storage import user_dtype
 from hloipu_runtime.kernels.elementwise.binary import binary
+from hloipu_runtime.kernels.native.settings import Settings, native_kernels
 from tests.support.arrays import Array, f32
 
 NARROW = [*GRIDS, "f8e8m0fnu"]
@@ -59,6 +60,18 @@ def test_few_bf16_round_as_many_do_payloads_of_nan_included() -> None:
     many = round_to(x, "bf16")
     few = [round_to(part, "bf16") for part in np.array_split(x, 1000)]
     np.testing.assert_array_equal(np.concatenate(few).view(np.uint32), many.view(np.uint32))
+
+
+@pytest.mark.parametrize("element_type", ["bf16", "f8e5m2", "f8e4m3fn"])
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF, 0x7FF80001, 0xFFF0FFFF])
+@pytest.mark.parametrize("count", [1, 3000])
+def test_nan_stays_one_in_arithmetic_on_the_grid(element_type: str, bits: int, count: int) -> None:
+    short = np.full(count, bits, np.uint32).view(np.float32)
+    long = np.full(count, bits << 32 | 0xFFFFFFFF, np.uint64).view(np.float64)
+    for x in (short, long):
+        rounded = round_to(x, element_type)
+        with native_kernels(Settings(is_on=False)):
+            assert np.isnan(binary("multiply", rounded, rounded, "bf16")).all()
 
 
 @pytest.mark.parametrize("element_type", ["f16", "bf16", "f8e4m3fn"])

@@ -5,7 +5,15 @@ import operator
 import numpy as np
 import pytest
 
-from hloipu_runtime.kernels.elementwise.compare import clamp, compare, select, select_on_arrays
+from hloipu_runtime.kernels.elementwise.compare import (
+    choose_by_mask,
+    clamp,
+    compare,
+    mask,
+    masked,
+    select,
+    select_on_arrays,
+)
 from tests.support.arrays import Array, f32, s8, s32
 
 DIRECTIONS = {
@@ -120,3 +128,17 @@ def test_calls_on_arrays_choose_over_an_operand_as_well(size: int, over: int | N
         for call in calls:
             call()
         np.testing.assert_array_equal(out, want)
+
+
+@pytest.mark.parametrize("shape", [(), (300,)])
+@pytest.mark.parametrize("over", [1, 2, None])
+def test_masks_choose_over_an_operand_as_well(shape: tuple[int, ...], over: int | None) -> None:
+    random = np.random.default_rng(8)
+    for choice in (True, False):
+        holds = random.random(shape) < 0.5 if shape else np.array(choice)
+        yes, no = (np.asarray(random.normal(size=shape), np.float32) for _ in range(2))
+        want, kept = np.where(holds, yes, no), np.where(holds, 0, no)
+        out = None if over is None else (holds, yes, no)[over]
+        bits, inverted = (mask(holds, np.dtype(np.int32), None, inverted=x) for x in (False, True))
+        np.testing.assert_array_equal(masked(inverted, no, None), kept)
+        np.testing.assert_array_equal(choose_by_mask(bits, yes, no, out), want)
