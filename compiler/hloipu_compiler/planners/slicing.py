@@ -36,18 +36,12 @@ class Slices(NamedTuple):
 
 @lru_cache(1 << 10)
 def spread_for_slices(
-    machine: Machine,
-    tensor: Tensor,
-    lying: Mapping,
-    slices: Slices,
-    code_price: CodePrice,
-    most_bytes: int | None = None,
+    machine: Machine, tensor: Tensor, lying: Mapping, slices: Slices, code_price: CodePrice
 ) -> Mapping | None:
     """Return where to spread a value before slices are taken; None: they are best taken from it.
 
     `lying`: where the value is, on the same IPU. Compared are the price of taking all slices from
-    there, and the price of spreading the value and taking them from where it is then, in at most
-    `most_bytes` of a tile, where that is known.
+    there, and the price of spreading the value and taking them from where it is then.
     """
     if 0 in tensor.shape:
         return None
@@ -55,9 +49,6 @@ def spread_for_slices(
     best = None
     least = count * _taking_cycles(machine, tensor, lying, slices, code_price)
     for spread in dict.fromkeys(_spreads(tensor.shape, slices, machine.chip.tiles_per_ipu)):
-        copy = Variable("", tensor.element_type, tensor.shape, spread, Role.TEMPORARY)
-        if most_bytes is not None and copy.bytes_per_tile > most_bytes:
-            continue
         price = count * _taking_cycles(machine, tensor, spread, slices, code_price)
         if price < least:
             kind, shape = tensor.element_type, tensor.shape
@@ -107,7 +98,10 @@ def _taking_cycles(
 
 
 def _spreads(shape: Sizes, slices: Slices, tiles: int) -> Iterator[Mapping]:
-    """Blocks are parts of slices or several; tiles left over share out other dimensions."""
+    """Yield partitions whose blocks along the dimension are parts of slices, or some slices.
+
+    Tiles that are left over share out the other dimensions, all of them or a fraction.
+    """
     dimension, block = slices.dimension, slices.size
     while block < shape[dimension]:
         block *= 2

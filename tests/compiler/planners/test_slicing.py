@@ -33,16 +33,6 @@ def test_rows_on_many_tiles_are_spread_by_columns_before_slices_of_columns() -> 
     assert spread_for_slices(BOW, tensor, spread, slices, NO_CODE_PRICE) is None
 
 
-def test_a_value_is_not_spread_over_more_memory_than_there_is() -> None:
-    tensor = Tensor("f16", (4096, 3072))
-    lying = Mapping(row_major((1366,), 0), (Span(0, 3, 0, 3), whole(3072)))
-    wanted = Mapping(Tiles((128, 11), (11, 1), 0), (whole(4096), Span(1, 9, 0, 9)))
-    slices = Slices(1, 96, wanted)
-    even = -(-2 * 4096 * 3072 // BOW.chip.tiles_per_ipu)
-    assert spread_for_slices(BOW, tensor, lying, slices, NO_CODE_PRICE, 2 * even) is not None
-    assert spread_for_slices(BOW, tensor, lying, slices, NO_CODE_PRICE, even // 2) is None
-
-
 def test_a_value_without_elements_is_not_spread() -> None:
     """A product of many slices, one operand of which is empty."""
     tensor = Tensor("f32", (18, 0, 36))

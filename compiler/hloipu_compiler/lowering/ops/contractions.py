@@ -174,8 +174,7 @@ def _slices_of(
             mapping = Mapping(placed.placement.tiles, spans)
             if low == 0:
                 slices = Slices(dimension, step, mapping)
-                taken = placed.plan.bytes_per_tile
-                whole[number] = spread(builder, whole[number], slices, taken)
+                whole[number] = spread(builder, whole[number], slices)
             pair[number] = slice_at(builder, whole[number], dimension, low, shape, mapping)
         yield low, (pair[0], pair[1])
 

@@ -112,8 +112,7 @@ def _in_slices(planned: _Planned, operands: Sequence[TileTensor], result: Tensor
         spans = plan.placement.spans(indexing.operands[number], shape)
         mapping = Mapping(plan.placement.tiles, spans)
         if low == 0:
-            taken = plan.bytes_per_tile
-            whole = spread(builder, whole, Slices(dimension, step, mapping), taken)
+            whole = spread(builder, whole, Slices(dimension, step, mapping))
         piece = (whole, whole.shape, whole_box(shape), starts)
         part = builder.assembled(whole.element_type, shape, [piece], mapping=mapping)
         pair = (other, part) if number else (part, other)

@@ -20,22 +20,14 @@ from hloipu_runtime.program.program import Role, Variable
 from hloipu_runtime.program.steps import Transfer
 
 
-def spread(
-    builder: Builder, source: TileTensor, slices: Slices, taken_bytes: int = 0
-) -> TileTensor:
-    """Return a value that slices are to be taken from: as it lies, or spread anew if that pays.
-
-    A copy may take what the room of a product leaves beside `taken_bytes` of its plan.
-    """
+def spread(builder: Builder, source: TileTensor, slices: Slices) -> TileTensor:
+    """Return a value that slices are to be taken from: as it lies, or spread anew if that pays."""
     source = builder.nearest(source, builder.ipu)
     lying = builder.variables[source.variable]
     if lying.ipu != builder.ipu:
         return source
     tensor = source.tensor
-    room = builder.product_rooms.get((builder.ipu, builder.origin))
-    most_bytes = None if room is None else room - taken_bytes
-    asked = builder.machine, tensor, lying.mapping, slices, builder.code_price, most_bytes
-    place = spread_for_slices(*asked)
+    place = spread_for_slices(builder.machine, tensor, lying.mapping, slices, builder.code_price)
     if place is None:
         return source
     return replace(source, variable=builder.copied([(source, place)])[0])
