@@ -12,7 +12,6 @@ from hloipu.fitting.leaner import (
     WithRooms,
     changes,
     lacking_bytes,
-    lacking_in_all,
     leaner_options,
     may_make_again,
     may_weigh_code,
@@ -277,7 +276,7 @@ def _outlined_if_less(
     """Return a program with equal blocks as functions if it lacks less memory, and its options."""
     phase = attempts.phase
     with phase("memory"):
-        lacking = lacking_in_all(program)
+        lacking = lacking_bytes(program)
         is_hopeless = program.memory_plan.lacks_in_any_order
     if is_hopeless or inlined_code_bytes(attempts.module) < LEAST_OUTLINED_BYTES:
         return program, options
@@ -285,7 +284,7 @@ def _outlined_if_less(
     with doing("trying --outline on"):
         tried = attempts.program(Attempt(asked))
     with phase("memory"):
-        return (tried, asked) if lacking_in_all(tried) < lacking else (program, options)
+        return (tried, asked) if lacking_bytes(tried) < lacking else (program, options)
 
 
 def _leaner(

@@ -177,7 +177,7 @@ def with_smaller_products(
         most_spared = max(most_spared, before - lacking)
         if left == _ROOM_TRIES - 1:
             is_large = len(program.program.variables) > _MANY_VARIABLES
-            if is_large and lacking_in_all(program) >= lacking_in_all(begin.least):
+            if is_large and _lacking_in_all(program) >= _lacking_in_all(begin.least):
                 may_spare = False
                 break
         elif most_spared * left < lacking:
@@ -263,7 +263,7 @@ def lacking_by_ipu(program: CompiledProgram) -> list[int]:
     ]
 
 
-def lacking_in_all(program: CompiledProgram) -> int:
+def _lacking_in_all(program: CompiledProgram) -> int:
     """Return what all IPUs lack together: each may be cured on its own."""
     return sum(max(0, lacking) for lacking in lacking_by_ipu(program))
 

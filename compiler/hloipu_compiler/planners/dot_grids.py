@@ -99,7 +99,6 @@ class _Sides(NamedTuple):
     rhs_in_rows: bool = False
     cuts_slices: bool = False
     """Whether the dimension with the slices is the one that is cut into pieces."""
-    is_added_up: bool = False
 
 
 class _Types(NamedTuple):
@@ -142,8 +141,6 @@ class DotWork(NamedTuple):
     rhs: Tensor
     result: Tensor
     tuning: Tuning = DEFAULT_TUNING
-    is_added_up: bool = False
-    """Whether slices of the result are added to a sum one after the other, not put together."""
 
     @property
     def budget_bytes(self) -> int:
@@ -212,7 +209,7 @@ def cut_dimension(codelet: Dot, lhs: Tensor) -> int:
 
 
 def _sides(work: DotWork) -> _Sides:
-    machine, codelet, lhs, _, result, tuning, is_added_up = work
+    machine, codelet, lhs, _, result, tuning = work
     batch = len(codelet.lhs_batch)
     rows = len(lhs.shape) - batch - len(codelet.lhs_contracting)
     depth = [lhs.shape[d] for d in codelet.lhs_contracting]
@@ -225,7 +222,6 @@ def _sides(work: DotWork) -> _Sides:
         prod(depth),
         fragment_cycles=tuning.code_price.compared * machine.memory.exchange_fragment_code_bytes,
         fragment_bytes=machine.memory.exchange_fragment_code_bytes if tuning.code_memory else 0,
-        is_added_up=is_added_up,
     )
 
 
@@ -453,13 +449,6 @@ def _priced(machine: Machine, sides: _Sides, types: _Types, blocks: _Blocks) -> 
             may_add = cut | np.asarray(types.result == types.partial)
             cycles, memory = (np.where(may_add, x, _NEVER) for x in (cycles, memory))
         return _Prices(cycles, memory, swapped < alone)
-    if sides.is_added_up:
-        # A slice of the sum comes to the product's tiles and goes back, before the next one.
-        each_way = TileTraffic(received_bytes=partials, received_fragments=blocks.column_parts)
-        moved = barrier + exchange_cycles(machine, each_way)
-        moved = moved + sides.fragment_cycles * blocks.column_parts
-        memory = state + lhs + rhs + 2 * partials + gathered
-        return _Prices(cycles + 2 * sides.slices * moved, memory, swapped < alone)
     # All slices are put together at once. Blocks of rows take parts of few slices of rows, and of
     # all slices of columns.
     fragments = blocks.column_parts * (sides.slices if sides.sliced == COLUMNS else 1)

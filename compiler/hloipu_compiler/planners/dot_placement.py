@@ -66,7 +66,7 @@ def product_cycles(
 
 def dot_placement(work: DotWork) -> PlacedDot:
     """Return the cheapest grid for a dot product, or for a slice of it, from tile 0 on."""
-    plan, (_, codelet, lhs, _, result, tuning, _) = dot_grid(work), work
+    plan, (_, codelet, lhs, _, result, tuning) = dot_grid(work), work
     if not plan.part:
         return PlacedDot(plan, codelet, result, plan.placement)
     kind = tuning.partial_type(result.element_type)

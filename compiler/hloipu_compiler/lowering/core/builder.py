@@ -9,7 +9,7 @@ import numpy as np
 from hloipu_compiler.errors import CodegenError
 from hloipu_compiler.layout.layout import NO_LAYOUT, Layout
 from hloipu_compiler.lowering.core.exchanging import Exchanging
-from hloipu_compiler.lowering.core.values import Apart, Function, Scalar, Spread, TileTensor, Value
+from hloipu_compiler.lowering.core.values import Function, Scalar, Spread, TileTensor, Value
 from hloipu_compiler.plan.plan import Chosen, Plan
 from hloipu_compiler.planners.op_grids import Demand, MovableOp, candidates, cheapest
 from hloipu_compiler.planners.placing import Placement, default_placement, moved
@@ -82,8 +82,6 @@ class Builder(Exchanging):
                 return self.scalar(leaf)
             case Spread():
                 return self._written_out(leaf)
-            case Apart():
-                return self.assembled(leaf.element_type, leaf.shape, leaf.pieces())
             case _:
                 raise CodegenError("E0470", f"{self.origin}: a token has no value on tiles")
 

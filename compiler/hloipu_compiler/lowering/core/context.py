@@ -61,19 +61,6 @@ class LoweringContext:
             for shape in leaves_of(self.instruction.shape)
         ]
 
-    @property
-    def is_added_up(self) -> bool:
-        """Whether the result is a gradient that is added to a sum, and nothing else is done."""
-        computation = self.computation
-        elements = self.plan.added_up.get(computation.name, frozenset())
-        if not elements:
-            return False
-        position = computation.position[self.instruction.name]
-        root = computation.instructions[computation.root]
-        if computation.users[position] != (computation.root,) or root.opcode != "tuple":
-            return False
-        return root.operands.count(position) == 1 and root.operands.index(position) in elements
-
     def expression(self, computation: str) -> Expression:
         """Return a scalar computation as an expression."""
         return expression_of(self.module, computation)

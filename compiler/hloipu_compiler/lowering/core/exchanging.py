@@ -58,13 +58,9 @@ class Exchanging(Numbering):
 
     def begin_product(self) -> None:
         """Count a product that has less memory left than a plan may take: copies get old by it."""
-        self.products_while_tight += self.free_percent < self.tuning.memory_percent
-
-    @property
-    def free_percent(self) -> int:
-        """The share of a tile's memory that code and values that are alive leave over."""
         code_bytes = self.code_bytes if self.tuning.code_memory else 0
-        return free_percent(self.machine, self.alive_bytes, code_bytes)
+        percent = free_percent(self.machine, self.alive_bytes, code_bytes)
+        self.products_while_tight += percent < self.tuning.memory_percent
 
     @property
     def tuning_here(self) -> Tuning:

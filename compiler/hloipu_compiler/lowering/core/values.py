@@ -8,7 +8,7 @@ from hloipu_compiler.ir.graph import Computation
 from hloipu_compiler.ir.shapes import TupleShape, leaf_range
 from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.frozen import dataclass
-from hloipu_runtime.program.mapping import Box, Sizes
+from hloipu_runtime.program.mapping import Sizes
 from hloipu_runtime.program.steps import Sequence, ValueId, VariableId
 
 
@@ -52,32 +52,6 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Apart:
-    """An array that has not been put together: its parts, behind one another in a dimension."""
-
-    parts: tuple[TileTensor, ...]
-    dimension: int
-    shape: Sizes
-
-    @property
-    def element_type(self) -> str:
-        """Element type of all parts."""
-        return self.parts[0].element_type
-
-    def pieces(self) -> list[tuple[TileTensor, Sizes, Box, Sizes]]:
-        """Return each part, how it is seen, its box of the whole, and how indices are shifted."""
-        pieces, first = [], 0
-        for part in self.parts:
-            last = first + part.shape[self.dimension]
-            sizes = tuple((0, n) for n in self.shape)
-            box = (*sizes[: self.dimension], (first, last), *sizes[self.dimension + 1 :])
-            shift = tuple(-first if d == self.dimension else 0 for d in range(len(self.shape)))
-            pieces.append((part, part.shape, box, shift))
-            first = last
-        return pieces
-
-
-@dataclass(frozen=True, slots=True)
 class Token:
     """Nothing, but something to hand on."""
 
@@ -85,7 +59,7 @@ class Token:
     shape: Sizes = ()
 
 
-Value = TileTensor | Scalar | Spread | Apart | Token
+Value = TileTensor | Scalar | Spread | Token
 
 
 class Function(NamedTuple):
@@ -139,10 +113,9 @@ class LastUses:
         return ends
 
     def _extend(self, leaf: Value, end: int) -> None:
-        for part in leaf.parts if isinstance(leaf, Apart) else (leaf,):
-            value = value_on_tiles(part)
-            if value is not None:
-                self._ends[value] = max(self._ends.get(value, -1), end)
+        value = value_on_tiles(leaf)
+        if value is not None:
+            self._ends[value] = max(self._ends.get(value, -1), end)
 
     def is_read_after(self, position: int, leaf: Value) -> bool:
         """Whether a leaf is read by the instruction at a position, or later."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
 from hloipu_compiler.lowering.core.scalars import zero_text
-from hloipu_compiler.lowering.core.values import Apart, Scalar, TileTensor, Value
+from hloipu_compiler.lowering.core.values import Scalar, TileTensor, Value
 from hloipu_compiler.planners.combining import combining
 from hloipu_compiler.planners.dot_grids import COLUMNS, DEPTH, DotWork
 from hloipu_compiler.planners.dot_placement import (
@@ -39,14 +39,11 @@ def _dot(context: LoweringContext) -> Sequence[Value]:
     ]
 
 
-def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor) -> Value:
+def dot(context: LoweringContext, codelet: Dot, lhs: TileTensor, rhs: TileTensor) -> TileTensor:
     """Compute a dot product on the cheapest grid found; in slices where memory is scarce."""
     builder = context.builder
     result = Tensor(*context.results[0])
-    work = DotWork(
-        builder.machine, codelet, lhs.tensor, rhs.tensor, result, builder.tuning_here,
-        context.is_added_up,
-    )  # fmt: skip
+    work = DotWork(builder.machine, codelet, lhs.tensor, rhs.tensor, result, builder.tuning_here)
     placed = dot_placement(work)
     builder.explains(lambda: planned_dot(builder.origin, work, placed.plan))
     grid = placed.placement.tiles
@@ -85,11 +82,8 @@ def _once(given: _DotOnGrid, lhs: TileTensor, rhs: TileTensor, result: Tensor) -
     return combined(context, product, kind, shape) if placed.codelet.part else product
 
 
-def _in_slices(given: _DotOnGrid) -> Value:
-    """Compute slices of rows or columns one after the other, and put them together.
-
-    Those of a gradient that is added up stay apart: each is added before the next one is there.
-    """
+def _in_slices(given: _DotOnGrid) -> TileTensor:
+    """Compute slices of rows or columns one after the other, and put them together."""
     context, placed, codelet, operands, result = given
     number = 1 if placed.plan.sliced == COLUMNS else 0
     batch, contracting = (
@@ -109,8 +103,6 @@ def _in_slices(given: _DotOnGrid) -> Value:
         high = min(size, low + -(-size // placed.plan.slices))
         slice_result = Tensor(result.element_type, resized(result.shape, at, high - low))
         parts.append(_once(given, *pair, slice_result))
-    if context.is_added_up:
-        return Apart(tuple(parts), at, result.shape)
     return put_together(context.builder, parts, at, result)
 
 
@@ -173,8 +165,7 @@ def _slices_of(
             spans = placed.placement.spans(indexing.operands[number], shape)
             mapping = Mapping(placed.placement.tiles, spans)
             if low == 0:
-                slices = Slices(dimension, step, mapping)
-                whole[number] = spread(builder, whole[number], slices)
+                whole[number] = spread(builder, whole[number], Slices(dimension, step, mapping))
             pair[number] = slice_at(builder, whole[number], dimension, low, shape, mapping)
         yield low, (pair[0], pair[1])
 

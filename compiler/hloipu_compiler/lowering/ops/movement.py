@@ -10,7 +10,7 @@ from hloipu_compiler.hlo.literals.values import ElidedConstantError
 from hloipu_compiler.interpret.planning.constants import constant_leaves
 from hloipu_compiler.lowering.core.builder import Builder
 from hloipu_compiler.lowering.core.context import LoweringContext, lowers
-from hloipu_compiler.lowering.core.values import Apart, Scalar, Spread, TileTensor, Token, Value
+from hloipu_compiler.lowering.core.values import Scalar, Spread, TileTensor, Token, Value
 from hloipu_compiler.planners.layout_propagation import reshaped_in_place
 from hloipu_compiler.planners.op_grids import MovableOp, met_by
 from hloipu_compiler.planners.placing import moved
@@ -185,34 +185,23 @@ def _slice(context: LoweringContext) -> Sequence[Value]:
     return context.builder.compute(StridedSlice(starts, strides), [source], context.results)
 
 
-_LARGE_PARTS = 20
-"""Of the memory of all tiles, that an array has to take to be added up in parts: these take an
-exchange each way. Assumed."""
-_ROOMS = 2
-"""Times its size that values that are alive leave over where an array is put together: whole it is
-added up in a fraction of the time. Assumed: estimates leave out buffers."""
-
-
 @lowers("concatenate")
 def _concatenate(context: LoweringContext) -> Sequence[Value]:
     (dimension,) = context.attributes.integers("dimensions")
-    leaves = (context.tile_tensor(number) for number in range(len(context.operands)))
-    parts = tuple(leaf for leaf in leaves if prod(leaf.shape))
-    if not parts:
-        return [context.builder.assembled(*context.results[0], [])]
-    apart = Apart(parts, dimension, context.shape.dimensions)
-    builder = context.builder
-    if context.is_added_up and _is_scarce(builder, apart):
-        return [apart]
-    return [builder.tile_tensor(apart)]
-
-
-def _is_scarce(builder: Builder, apart: Apart) -> bool:
-    """Whether an array is large, and what is left has no room for it."""
-    memory_bytes = builder.tile_count * builder.machine.memory.bytes_per_tile
-    size = prod(apart.shape) * ELEMENT_TYPES[apart.element_type].bits // 8
-    left_bytes = memory_bytes * builder.free_percent // 100
-    return _LARGE_PARTS * size > memory_bytes and _ROOMS * size > left_bytes
+    shape = context.shape.dimensions
+    pieces = []
+    first = 0
+    for number in range(len(context.operands)):
+        leaf = context.tile_tensor(number)
+        size = leaf.shape[dimension]
+        if prod(leaf.shape):
+            box = tuple(
+                (first, first + size) if d == dimension else (0, n) for d, n in enumerate(shape)
+            )
+            shift = tuple(-first if d == dimension else 0 for d in range(len(shape)))
+            pieces.append((leaf, leaf.shape, box, shift))
+        first += size
+    return [context.builder.assembled(context.shape.element_type.name, shape, pieces)]
 
 
 @lowers("pad")

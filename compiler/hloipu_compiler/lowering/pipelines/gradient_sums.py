@@ -10,10 +10,10 @@ A gradient is scaled in its own type and converted to the accumulator's then, as
 plugin (graphcore/tensorflow: tensorflow/python/ipu/gradient_accumulation.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hloipu_compiler.lowering.core.builder import Builder
-from hloipu_compiler.lowering.core.values import Apart, TileTensor
+from hloipu_compiler.lowering.core.values import TileTensor
 from hloipu_compiler.lowering.ops.collectives import met
 from hloipu_compiler.plan.pipelining import MEAN
 from hloipu_compiler.planners.placing import followed
@@ -22,7 +22,7 @@ from hloipu_runtime.codelets.core.expression_form import Expression, Node
 from hloipu_runtime.codelets.core.tensors import Tensor
 from hloipu_runtime.codelets.ops.elementwise import Elementwise
 from hloipu_runtime.program.collective import ALL_REDUCE, CollectiveForm
-from hloipu_runtime.program.mapping import Sizes, whole_box
+from hloipu_runtime.program.mapping import Sizes
 
 COUNT_TYPE = "f32"
 
@@ -52,26 +52,6 @@ def accumulated(
     taken = nodes.converted(taken, gradient.element_type, total.element_type)
     nodes.add("add", (0, taken), total.element_type)
     return _computed(builder, nodes, (total, gradient))
-
-
-def accumulated_in_parts(
-    builder: Builder, total: TileTensor, gradient: Apart, reduction: str, micro_batches: int
-) -> Iterator[TileTensor]:
-    """Write how parts of a gradient are taken in, in the order in which they are made.
-
-    Yields the total after each; they come to the tiles of the parts for that, and go back.
-    """
-    for part, _, box, shift in sorted(gradient.pieces(), key=lambda piece: piece[0].value):
-        builder.origin = builder.variables[part.variable].origin or builder.origin
-        lying = builder.variables[part.variable].mapping
-        place = lying if lying.is_partition and not lying.replicated_axes else None
-        starts = tuple(-low for low in shift)
-        own = (total, total.shape, whole_box(part.shape), starts)
-        before = builder.assembled(total.element_type, part.shape, [own], mapping=place)
-        after = accumulated(builder, before, part, reduction, micro_batches)
-        piece = (after, after.shape, box, shift)
-        total = builder.assembled(total.element_type, total.shape, [piece], total)
-        yield total
 
 
 def averaged(

@@ -13,14 +13,9 @@ from hloipu_compiler.lowering.core.io_tiles import IoTiles, taken_in
 from hloipu_compiler.lowering.core.late_copies import early_parts, late_copies
 from hloipu_compiler.lowering.core.lowering import streamed_in
 from hloipu_compiler.lowering.core.offloading import fetched, is_large, remote_variable, stored
-from hloipu_compiler.lowering.core.values import Apart, TileTensor, Value
+from hloipu_compiler.lowering.core.values import TileTensor, Value
 from hloipu_compiler.lowering.pipelines.draft import Making
-from hloipu_compiler.lowering.pipelines.gradient_sums import (
-    accumulated,
-    accumulated_in_parts,
-    averaged,
-    counted,
-)
+from hloipu_compiler.lowering.pipelines.gradient_sums import accumulated, averaged, counted
 from hloipu_compiler.lowering.pipelines.results import Results, Sum, added
 from hloipu_compiler.lowering.regions.control import copied_to_storage
 from hloipu_compiler.plan.pipelining import RUNNING_MEAN, Part, Position
@@ -182,9 +177,6 @@ class Positions:
         builder.standing = self._standing(operands)
         for element, leaf in enumerate(making.lower(instruction, operands, frozenset())):
             builder.ipu = making.ipu_of(part.call, element)
-            if isinstance(leaf, Apart) and self._is_added_up(part.call, element, leaf):
-                making.made[(part.call, element)] = leaf
-                continue
             tensor = builder.brought_here(builder.tile_tensor(leaf))
             if not isinstance(tensor, TileTensor):
                 raise CodegenError("E0470", f"{part.call} hands out a token")
@@ -210,44 +202,11 @@ class Positions:
                 after = self._after_micro_batch(key, fetched(builder, item.in_loop))
                 item.after = replace(item.in_loop, value=stored(builder, after, item.in_loop))
             else:
-                for total in self._totals(key, place.after.get(home, item.after)):
-                    place.after[home] = total
-                    additions.append(range(begin, len(steps)))
-                    begin = len(steps)
-                continue
+                before = place.after.get(home, item.after)
+                place.after[home] = self._after_micro_batch(key, before)
             additions.append(range(begin, len(steps)))
         # Gradients are added up as soon as they are there, and do not wait for each other.
         steps[:] = early_parts(steps, additions)
-
-    def _is_added_up(self, call: str, element: int, leaf: Apart) -> bool:
-        """Whether the parts of a gradient, all of the IPU at hand, go into a sum here alone."""
-        builder, entry = self.builder, self.making.calls.entry
-        home = Key(Kind.GRADIENT, element, call)
-        item = self.carried.get(self.joined.get(home, home))
-        if item is None or self.making.pipelining.reduction == RUNNING_MEAN:
-            return False
-        stored = builder.variables[item.storage.variable]
-        ipus = {builder.variables[part.variable].ipu for part in leaf.parts} | {stored.ipu}
-        readers = {
-            entry.instructions[user].name
-            for at in entry.users[entry.position[call]]
-            if entry.instructions[at].attributes.integer("index") == element
-            for user in entry.users[at]
-        }
-        here = stored.role is not Role.REMOTE and ipus == {builder.ipu}
-        return here and readers <= {self.making.pipelining.update}
-
-    def _totals(self, key: Key, total: TileTensor) -> Iterator[TileTensor]:
-        """Yield what goes on to the next micro-batch, after each part of what is added to it."""
-        making, builder, plan = self.making, self.builder, self.making.pipelining
-        gradient = making.made.get((key.call, key.number)) if key.kind is Kind.GRADIENT else None
-        if not isinstance(gradient, Apart):
-            yield self._after_micro_batch(key, total)
-            return
-        builder.ipu = builder.variables[total.variable].ipu
-        yield from accumulated_in_parts(
-            builder, total, gradient, plan.reduction, plan.micro_batches
-        )
 
     def _standing(self, operands: Sequence[Sequence[Value]]) -> frozenset[int]:
         standing = frozenset(self.making.standing)

@@ -12,7 +12,6 @@ its elements, not on the padding.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from math import inf
 
 from hloipu_compiler.ir.attributes import Attributes, PaddingDimension, SliceRange, Window
@@ -341,73 +340,6 @@ def with_window(attributes: Attributes, window: Window) -> Attributes:
     return Attributes({"window": window, **dict(rest.items())}, attributes.called)
 
 
-_MOST_PADS = 16
-"""That a sum is asked for: each look at a longer one would be longer. Assumed."""
-
-
-def _sum_of_pads(draft: Draft, x: Instruction) -> Instruction | None:
-    """Put terms that are padded with zeros, and meet at their borders, behind one another.
-
-    Results alone, as gradients are of weights that are read in slices: these are added up in parts.
-    Other sums become one expression with what makes and reads them.
-    """
-    old = draft.old
-    position = old.position.get(x.name, -1)
-    if position < 0 or any(user != old.root for user in old.users[position]):
-        return None
-    shape, terms = static(x.shape), _padded_terms(draft, x)
-    if shape is None or len(terms) < 2 or "sharding" in x.attributes:
-        return None
-    rows = [term.attributes.padding() for term in terms]
-    moved = {d for row in rows for d, at in enumerate(row) if at != PaddingDimension(0, 0)}
-    if len(moved) != 1:
-        return None
-    (d,) = moved
-    order = sorted(range(len(terms)), key=lambda n: rows[n][d].low)
-    places = [rows[n][d] for n in order]
-    size = shape.dimensions[d]
-    meet = all(a.high + b.low == size for a, b in pairwise(places))
-    if not meet or any(row.interior or row.low < 0 or row.high < 0 for row in places):
-        return None
-    parts = tuple(part for n in order for part in _parts(draft, terms[n].operands[0], d))
-    first, last = places[0].low, places[-1].high
-    if not first and not last:
-        return became(x, "concatenate", parts, dimensions=(d,))
-    sizes = (*shape.dimensions[:d], size - first - last, *shape.dimensions[d + 1 :])
-    whole = ArrayShape(shape.element_type, sizes)
-    joined = draft.add(x, "concatenate", whole, parts, Attributes({"dimensions": (d,)}))
-    around = tuple(
-        PaddingDimension(first, last) if e == d else row for e, row in enumerate(rows[0])
-    )
-    return became(x, "pad", (joined, terms[0].operands[1]), padding=around)
-
-
-def _padded_terms(draft: Draft, x: Instruction) -> list[Instruction]:
-    """Return the terms of a sum if all are values with zeros around them, else none."""
-    terms: list[Instruction] = []
-    todo = list(x.operands)
-    while todo and len(terms) + len(todo) <= _MOST_PADS:
-        term = draft.made[todo.pop()]
-        if term.opcode == "add":
-            todo.extend(term.operands)
-        elif term.opcode != "pad" or static(draft.shape(term.operands[0])) is None:
-            return []
-        else:
-            zero = scalar_constant(draft.made[term.operands[1]])
-            if zero is None or zero.reshape(()) != 0:
-                return []
-            terms.append(term)
-    return [] if todo else terms
-
-
-def _parts(draft: Draft, at: int, dimension: int) -> tuple[int, ...]:
-    """Return what a value is put together from along a dimension."""
-    x = draft.made[at]
-    if x.opcode == "concatenate" and x.attributes.integers("dimensions") == (dimension,):
-        return x.operands
-    return (at,)
-
-
 MOVEMENT_RULES: dict[str, Rule] = {
     "reshape": _reshape,
     "transpose": _transpose,
@@ -422,6 +354,4 @@ MOVEMENT_RULES: dict[str, Rule] = {
     "get-dimension-size": _get_dimension_size,
 }
 
-WINDOW_RULES: dict[str, Rule] = {
-    "reduce-window": _reduce_window, "slice": _slice_of_chosen, "add": _sum_of_pads,
-}  # fmt: skip
+WINDOW_RULES: dict[str, Rule] = {"reduce-window": _reduce_window, "slice": _slice_of_chosen}

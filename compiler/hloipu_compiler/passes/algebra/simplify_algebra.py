@@ -200,7 +200,7 @@ def _joined(first: Mapping[str, Rule], second: Mapping[str, Rule]) -> dict[str, 
 
 _RULES = _joined(
     {name: MOVEMENT_RULES[name] for name in ("reshape", "transpose", "broadcast")},
-    _joined(WINDOW_RULES, _joined(RESHAPE_RULES, TRANSPOSE_RULES)),
+    {**_joined(RESHAPE_RULES, TRANSPOSE_RULES), **WINDOW_RULES},
 )
 
 
