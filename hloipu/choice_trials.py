@@ -15,6 +15,7 @@ from hloipu_runtime.costs.step_times import step_times
 from hloipu_runtime.errors import HloipuError
 from hloipu_runtime.machine.model import Machine
 from hloipu_runtime.memory.plan import available_bytes
+from hloipu_runtime.program.faults import ProgramError
 from hloipu_runtime.watching import current_search, doing
 
 _TRIALS = 4
@@ -87,7 +88,10 @@ def with_trials(
             # The first would have to be compiled in any case; only a limit ends the others.
             with doing(f"compiling the best of {len(estimates)} cuts"), search.unhurried():
                 program = search.tried(compiled) if number else compiled()
-        except HloipuError:  # what estimates do not know of; another way may do
+        except HloipuError as error:  # what estimates do not know of; another way may do
+            if isinstance(error, ProgramError):
+                note = f"passed over, with a fault of hloipu: {best.candidate.flags()}: {error}"
+                choice, chosen = (replace(x, notes=(*x.notes, note)) for x in (choice, chosen))
             left = [
                 estimate
                 for estimate in left

@@ -131,10 +131,11 @@ def _divided(
     ]
     with search.unhurried(), search.within(_SHARE * seconds_for(module)):
         more, notes = _with_shardings(module, options, replace(survey, estimates=estimates))
+    notes = tuple(dict.fromkeys((*choice.notes, *notes)))
     if rate:
         more = [x for x in more if x.fits and x.per_second > rate * SLOWER]
     if not more:
-        return replace(choice, notes=notes or choice.notes)
+        return replace(choice, notes=notes)
     rows, looked_at = best_of([*estimates, *more]), len(estimates) + len(more)
     divided = Choice(module, rows, choice_of(more), looked_at, notes=notes)
     divided = with_trials(divided, more, options, tried, survey.step.machine)

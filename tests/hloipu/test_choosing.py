@@ -19,6 +19,7 @@ from hloipu_compiler.partition.search.candidate import Candidate, Estimate
 from hloipu_compiler.partition.search.rounds import looked_at
 from hloipu_compiler.partition.training.errors import StagingError
 from hloipu_runtime.errors import UnsupportedError
+from hloipu_runtime.program.faults import Fault, ProgramError
 from hloipu_runtime.watching import Search, searching
 from tests.compiler.partition.training.test_inference import LAYERS, text
 
@@ -107,6 +108,25 @@ def test_stages_in_turn_are_as_slow_as_others_in_turn() -> None:
 def test_devices_named_by_ids_are_what_is_filled() -> None:
     options = resolve("compile", {**GIVEN, "ipus": 1, "ipu_ids": (25,)}).options
     assert chosen(hloipu.verify(TEXT), options).rows == chosen(hloipu.verify(TEXT), asked()).rows
+
+
+def test_what_is_not_proved_is_passed_over_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hloipu.choice_trials._times_slower", lambda *_: 1.0)
+    module = hloipu.verify(TEXT)
+    made: list[Options] = []
+
+    def tried(_: Module, options: Options) -> Any:
+        made.append(options)
+        if len(made) == 1:
+            raise ProgramError([Fault("version", "body/0", "is written twice")])
+        return Program(Memory(fits=True))
+
+    choice = chosen(module, asked(), tried)
+    assert choice.is_tried
+    (note,) = choice.notes
+    assert "passed over" in note
+    assert "E4050" in note
+    assert "is written twice" in note
 
 
 def test_trials_end_with_what_lacked_least() -> None:
