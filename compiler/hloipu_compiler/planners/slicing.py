@@ -98,7 +98,10 @@ def _taking_cycles(
 
 
 def _spreads(shape: Sizes, slices: Slices, tiles: int) -> Iterator[Mapping]:
-    """Blocks are parts of slices or several; tiles left over share out other dimensions."""
+    """Yield partitions whose blocks along the dimension are parts of slices, or some slices.
+
+    Tiles that are left over share out the other dimensions, all of them or a fraction.
+    """
     dimension, block = slices.dimension, slices.size
     while block < shape[dimension]:
         block *= 2
