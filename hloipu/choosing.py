@@ -119,9 +119,9 @@ def _divided(
     options: Options,
     tried: Callable[[Module, Options], CompiledProgram],
 ) -> Choice:
-    """Return a choice that divides arrays if it is faster than `choice`, a program, or that fails.
+    """Return the best choice that divides arrays, or `choice` where that fits and is as fast.
 
-    Nothing else of the survey fits, whatever estimates say.
+    Trials have shown that nothing else of the survey fits, whatever estimates say.
     """
     module, search, rate = choice.module, current_search(), choice.per_second
     alone = choice.best.candidate if rate else None

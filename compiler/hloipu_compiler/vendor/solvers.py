@@ -135,7 +135,7 @@ def _singular_values(call: Call) -> Sequence[Value]:
     sides = [(kind, (*batch, m, m if is_whole else k)), (kind, (*batch, n if is_whole else k, n))]
     mode = ("A" if is_whole else "S") if has_vectors else "N"
     results = [*call.results[:2], *sides, _info(a)]
-    made, s, u, vt, info = _lapack(call, "gesdd", [a], results, mode=mode)
+    overwritten, s, u, vt, info = _lapack(call, "gesdd", [a], results, mode=mode)
     left, right = u, vt
     if gives_v:
         order = (*range(len(batch)), len(batch) + 1, len(batch))
@@ -150,7 +150,7 @@ def _singular_values(call: Call) -> Sequence[Value]:
         x if dims else call.text.number(kind, 0.0)
         for x, (_, dims) in zip((left, right), call.results[2:4], strict=True)
     ]
-    return [made, s, *vectors, info]
+    return [overwritten, s, *vectors, info]
 
 
 @formula("__cusolver$cholesky")

@@ -26,22 +26,22 @@ def _ragged_dot(context: LoweringContext) -> Sequence[Value]:
     operands = [context.tile_tensor(n) for n in range(3)]
     builder, (kind, shape) = context.builder, context.results[0]
     budget_bytes = builder.machine.memory.bytes_per_tile * builder.tuning_here.memory_percent // 100
-    tried = list(_tried(builder, codelet, operands, Tensor(kind, shape))) if all(shape) else []
-    if not tried:
+    candidates = _candidates(builder, codelet, operands, Tensor(kind, shape)) if all(shape) else ()
+    best = min(
+        candidates,
+        key=lambda x: (max(0, x.stage.held_bytes - budget_bytes), x.cycles),
+        default=None,
+    )
+    if best is None:
         return compute_spread(builder, codelet, operands, context.results)
-    fitting = [x for x in tried if x.stage.held_bytes <= budget_bytes]
-    best = (
-        min(fitting, key=lambda x: x.cycles)
-        if fitting
-        else min(tried, key=lambda x: x.stage.held_bytes)
-    ).stage
-    made = builder.compute(best.codelet, operands, best.results, placement=best.placement)
-    if best.results[0].shape == shape:
-        return made
-    return [combined(context, made[0], kind, shape)]
+    stage = best.stage
+    results = builder.compute(stage.codelet, operands, stage.results, placement=stage.placement)
+    if stage.results[0].shape == shape:
+        return results
+    return [combined(context, results[0], kind, shape)]
 
 
-class _Tried(NamedTuple):
+class _Candidate(NamedTuple):
     """A ragged dot on a grid, and the cycles of it and of adding up pieces of its depth."""
 
     stage: Stage
@@ -52,9 +52,9 @@ _GRAINS = (1, 16)
 """Columns of a block are multiples of one of these: the AMP unit takes 16 at a time."""
 
 
-def _tried(
+def _candidates(
     builder: Builder, codelet: RaggedDot, operands: Sequence[TileTensor], result: Tensor
-) -> Iterator[_Tried]:
+) -> Iterator[_Candidate]:
     """Yield the dot on grids of even parts, its depth whole and in 2, 4, 8 and more pieces.
 
     Rows of a group lie where data decides, so that tiles need all rows: where there are many, only
@@ -70,20 +70,20 @@ def _tried(
         depth = tensors[0].shape[codelet.dot.lhs_contracting[0]]
     pieces = 1
     while pieces <= max(1, min(depth, builder.tile_count)):
-        cut, made = codelet, result
+        cut, partial_sums = codelet, result
         if pieces > 1:
             part = -(-depth // pieces)
             cut = replace(codelet, dot=replace(codelet.dot, part=part, element_type=kind))
-            made = Tensor(kind, (-(-depth // part), *result.shape))
-        work = Work(machine, cut, placed, (made,), price)
+            partial_sums = Tensor(kind, (-(-depth // part), *result.shape))
+        work = Work(machine, cut, placed, (partial_sums,), price)
         sizes = work.indexing.sizes
         for grain in _GRAINS:
             for placement in even_grids(sizes, builder.tile_count, grain):
                 stage = staged(work, placement)
                 if pieces == 1:
-                    yield _Tried(stage, stage.price)
-                elif adding := combining(machine, add, made, stage.mappings[0], price):
-                    yield _Tried(stage, stage.price + adding.price)
+                    yield _Candidate(stage, stage.price)
+                elif adding := combining(machine, add, partial_sums, stage.mappings[0], price):
+                    yield _Candidate(stage, stage.price + adding.price)
         pieces *= 2
 
 

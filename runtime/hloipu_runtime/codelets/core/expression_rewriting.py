@@ -73,10 +73,10 @@ def with_masks(expression: Expression) -> Expression:
         inverted = int(is_zero[1] and not is_zero[2])
         by = mask(holds, f"s{8 * size}", inverted)
         if is_zero[1] == is_zero[2]:
-            made = Node("choose-by-mask", (by, yes, no), node.element_type)
+            choice = Node("choose-by-mask", (by, yes, no), node.element_type)
         else:
-            made = Node("masked", (by, no if inverted else yes), node.element_type)
-        new[number] = add(made)
+            choice = Node("masked", (by, no if inverted else yes), node.element_type)
+        new[number] = add(choice)
     return Expression(
         expression.operand_types, tuple(nodes), tuple(new[x] for x in expression.results)
     )
